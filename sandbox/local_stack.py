@@ -31,7 +31,7 @@ from evenkeel.application.plan_documents import DecisionDocument, GroupDocument,
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.validation import ConfigError
-from evenkeel_cli.send import read_event
+from evenkeel_cli.send import EFFECT, read_event
 from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED
 from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.clock import VirtualClock
@@ -52,6 +52,8 @@ EVENKEEL = Path(sys.executable).with_name("evenkeel")
 _EVENTS = ROOT / "events"
 _EKS = "demo-eks"
 _SECONDS_BETWEEN_POLLS = 0.5
+# What `register_all` does to cluster demo-cluster-api, for who reads the effect of an event.
+_WITHOUT_EVENT = "Without the event, max is 5 in each zone: the sandbox has raised PoolMaximum from 12 to 15."
 
 
 class LocalStack(AbstractContextManager["LocalStack"]):
@@ -216,11 +218,17 @@ def send(file: str) -> int:
         del os.environ[name]  # of a stack on LocalStack, which has the same names
     print("Starting clusters, AWS endpoints and Evenkeel's functions (about 5 seconds)", flush=True)
     with AwsEndpoints() as aws, LocalStack(aws) as stack:
-        code = subprocess.run([EVENKEEL, "send", file], env=os.environ | stack.environment(), check=False).returncode
-        if code == 0:
-            print("Effect:")
-            print("\n".join(f"  {line}" for line in stack.effects() or ["no node group changes"]))
-        return code
+        environment = os.environ | stack.environment()
+        sent = subprocess.run([EVENKEEL, "send", file], env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        lines = [line for line in sent.stdout.splitlines() if not line.startswith(EFFECT)]
+        if sent.returncode == 0:
+            effects = stack.effects() or ["no node group changes"]
+            if any(line.startswith("demo-cluster-api: ") and " max " in line for line in effects):
+                effects.append(_WITHOUT_EVENT)
+            lines += ["Effect:", *(f"  {line}" for line in effects)]
+        for line in lines:
+            print(line)
+        return sent.returncode
 
 
 def serve() -> None:

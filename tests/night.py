@@ -239,6 +239,16 @@ def _renew(one: Member) -> None:
         store.create(where[0], {"metadata": metadata}, manager="cluster-autoscaler")
 
 
+def _break(*zones: str) -> Callable[[Member], None]:
+    """The nodes of these zones are not Ready any more."""
+
+    def nodes_break(one: Member) -> None:
+        for zone in zones:
+            one.cloud.break_nodes(zone)
+
+    return nodes_break
+
+
 def _delete_a_machine(one: Member) -> None:
     machine = one.cluster.store.list(one.resource("machines"))[0]["metadata"]
     one.cluster.store.delete(one.resource("machines"), machine["namespace"], machine["name"])
@@ -282,6 +292,21 @@ _ACTS: Mapping[str, Mapping[str, Any]] = {
         "replicas": (1, 1, 1),
         "record": {**_PODS, "demand": "full"},
         "acts": {-29: _label_by_hand},
+    },
+    "ml-3": {
+        "kind": "self-managed",
+        "record": {**_PODS, "demand": "full"},
+        "acts": {-39: _deploy(18), -18: _break(ZONES[1])},
+    },
+    "web-2": {
+        "kind": "self-managed",
+        "record": {**_PODS, "demand": "full"},
+        "acts": {-39: _deploy(18), -17: _break(*ZONES)},
+    },
+    "data-7": {
+        "kind": "self-managed",
+        "record": {**_PODS, "demand": "full"},
+        "acts": {-39: _deploy(4, selector={"disk": "huge"})},
     },
     "pay-5": {
         "replicas": (4, 1, 1),
@@ -514,7 +539,7 @@ def _starts(line: str) -> range:
 _HEAD = """# A night with forty clusters
 
 After this page you know what each command shows while many clusters fail, and which to use next.
-Forty simulated clusters run on one stack. Twenty-one have incidents, of all fourteen kinds, and three do not answer.
+Forty simulated clusters run on one stack. Twenty-four have incidents, of all seventeen kinds, and three do not answer.
 Every screen is real output in a terminal of 80 columns. `python -m tests.night` writes this page; a test compares it.
 [Runbooks](runbooks.md) explain each kind of incident.
 

@@ -89,13 +89,15 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
     for of_cluster in answers:
         if of_cluster.get("alike") in groups:
             continue
-        _line(console, of_cluster["message"] if action != "explain" else "")
+        if action != "plan" or not of_cluster.get("ok"):
+            _line(console, of_cluster["message"] if action != "explain" else "")
         match action if of_cluster.get("ok") else "":
             case "status":
                 _status(console, of_cluster)
             case "plan":
                 plan = of_cluster["plan"]
-                print_plan(console, plan, [pool["name"] for pool in plan["pools"]])
+                ids = of_cluster.get("poolIds") or [pool["name"] for pool in plan["pools"]]  # not of an older stack
+                print_plan(console, plan, ids, of_cluster["message"])
             case "explain":
                 of_groups = chain.from_iterable(of_cluster["groups"].values())
                 for sentence in (*of_cluster["sentences"], *of_groups, *of_cluster["history"]):
@@ -239,9 +241,9 @@ def _outcomes(decision: DecisionDocument) -> Iterator[str]:
         yield f"{', '.join(changed)} {outcome}"
 
 
-def print_plan(console: Console, plan: _Json, names: Iterable[str]) -> None:
-    """Print a table for each pool under its name, then reasons and skipped objects."""
-    for pool, name in zip(plan["pools"], names, strict=True):
+def print_plan(console: Console, plan: _Json, ids: Iterable[str], message: str) -> None:
+    """Print a table for each pool under its id, then reasons, skipped objects and the message."""
+    for pool, name in zip(plan["pools"], ids, strict=True):
         _table(console, pool, name, {"running": [Text(str(group["running"])) for group in pool["groups"]]})
         _numbers(console, pool)
         for note in pool.get("notes", ()):
@@ -253,6 +255,7 @@ def print_plan(console: Console, plan: _Json, names: Iterable[str]) -> None:
     for skipped in plan["skipped"]:
         name = "/".join(filter(None, (skipped["namespace"], skipped["name"] or "(no name)")))  # a kind has no namespace
         _line(console, f"skipped {name}: {skipped['reason']}", "dim")
+    _line(console, message)
 
 
 def _pools_of_status(console: Console, answer: _Json, now: datetime) -> None:

@@ -10,14 +10,14 @@ import typer
 from evenkeel.adapters.kubernetes.flavours import flavours_of
 from evenkeel.adapters.kubernetes.objects import Object
 from evenkeel.application.errors import NoMachineApiError
-from evenkeel.application.rebalancing.decisions import plan_json
+from evenkeel.application.rebalancing.decisions import plan_json, plan_message
 from evenkeel.application.rebalancing.plan import SeePods, with_pods
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
-from evenkeel.texts.english import counted, problem_text
+from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
 from evenkeel_cli.answers import group_names, print_plan
@@ -172,9 +172,7 @@ def _print_and_exit(
         for line in (*proposed, *missing):
             say(line, err=True)
     else:
-        print_plan(terminal(output), document, [str(pool.id) for pool in planned.pools])
-        changing = f"{counted(len(planned.pools), 'pool')}, {counted(len(planned.changes), 'node group')} would change"
-        say(changing if planned.pools else "no pools found")
+        print_plan(terminal(output), document, [str(pool.id) for pool in planned.pools], plan_message(planned))
         for line in (*proposed, *missing):
             say(line)
     if waiting and not output.is_document:

@@ -27,6 +27,7 @@ _MILLISECONDS = {"SentTimestamp", "ApproximateFirstReceiveTimestamp"}
 # The fields by which a repeated event is recognised: Evenkeel handles an event with a known id only once.
 _IDS = {"id", "uid", "eventID", "requestID", "ActivityId", "RequestId", "messageId", "MessageDeduplicationId"}
 _SCHEDULE = "evenkeel.schedule"
+EFFECT = "The effect, after some seconds"  # begins the last line; the sandbox prints the effect itself
 # The kinds of events that the function receives and ignores, which its answer says.
 _IGNORED_ON_PURPOSE = {"spot", "practice run"}
 
@@ -154,7 +155,7 @@ def send_command(file: str, stack: str) -> None:
     detail = event["detail"] if isinstance(event["detail"], dict) else {}
     cluster = detail.get("cluster") or detail.get("clusterName")
     of_cluster = f" --cluster {cluster}" if isinstance(cluster, str) else ""
-    say(f"The effect, after some seconds: evenkeel status --stack {stack}{of_cluster}")
+    say(f"{EFFECT}: evenkeel status --stack {stack}{of_cluster}")
 
 
 def _refuse_unusable(file: str, event: Mapping[str, Any]) -> None:

@@ -236,6 +236,15 @@ def test_make_event_sends_a_failure_that_fences_its_group_in_one_call() -> None:
     (shown,) = re.findall(r"^\$ make event FILE=events/provisioning-failure.json\n(.*?)^```", page, re.S | re.M)
     assert _lasting(done.stdout) == _lasting(shown)
     assert "fenced until" in done.stdout
+    assert "evenkeel status" not in done.stdout, "the stack is gone"
+
+
+def test_make_event_says_which_change_is_the_sandboxs_own() -> None:
+    printed = _make_event("events/rebalance.json").stdout
+    groups = re.findall(r"  demo-cluster-api: demo-workers-.*: (.*)\n", printed)
+    assert groups == ["max 4 to 5"] * 3
+    assert "Without the event, max is 5 in each zone" in printed
+    assert "Without the event" not in _make_event("events/operator-pause.json").stdout
 
 
 def test_make_event_with_a_bad_file_starts_nothing() -> None:

@@ -160,8 +160,10 @@ class TestStatus:
     def test_a_plan_of_a_stack_is_printed_as_a_plan_of_files(self, house: House) -> None:
         answer, of_stack, of_files = house.ask("plan"), StringIO(), StringIO()
         print_answer(answer, Console(file=of_stack, width=200))
-        print_plan(Console(file=of_files, width=200), answer["plan"], ["workers"])
-        assert of_stack.getvalue() == f"{answer['message']}\n{of_files.getvalue()}"
+        ids = ["cluster-api/default/workers"]
+        print_plan(Console(file=of_files, width=200), answer["plan"], ids, answer["message"])
+        assert of_stack.getvalue() == of_files.getvalue()
+        assert of_files.getvalue().startswith("cluster-api/default/workers: ")
         assert "running" in of_files.getvalue()
 
     def test_the_table_shows_ages_and_outcomes(self, house: House) -> None:

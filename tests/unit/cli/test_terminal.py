@@ -116,7 +116,7 @@ def test_no_plan_controls_a_terminal(evil: str) -> None:
     planned = plan(Observation(groups=tuple(groups)), ClusterState(), numbers(3, 12), NOW)
     quote = StringIO()
     names = [str(pool.id) for pool in planned.pools]
-    print_plan(Console(file=quote, width=120), plan_json(planned), names)
+    print_plan(Console(file=quote, width=120), plan_json(planned), names, evil)
     assert obeyed(quote.getvalue()) <= {"\n"}
 
 

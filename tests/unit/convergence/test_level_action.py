@@ -84,7 +84,7 @@ def test_plan_status_explain_and_page_describe_a_step() -> None:
 def test_an_offline_plan_says_why_no_step_begins() -> None:
     found = plan(Observation(groups=tuple(zones((1, 2, 5)))), ClusterState(), convergence(), NOW)
     console = Console(file=StringIO(), width=200)
-    print_plan(console, plan_json(found), [pool.id.name for pool in found.pools])
+    print_plan(console, plan_json(found), [pool.id.name for pool in found.pools], "")
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert "  No node is moved before 2026-01-15T12:10:00Z: the zones must stay uneven until then.\n" in printed
     assert "  2 steps would bring the zones level: c to a, c to a.\n" in printed

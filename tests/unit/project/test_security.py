@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from sandbox.template import ROOT, Template
 
 TEXT = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
@@ -46,6 +48,38 @@ def described() -> dict[str, set[str]]:
 
 def test_the_actions_of_each_function_are_those_of_the_template() -> None:
     assert described() == granted()
+
+
+def secrets(function: str) -> set[str]:
+    """The names of the secrets that a function may read: what follows `:secret:` in the resources of its role."""
+    template = Template()
+    of = next(
+        of for of in template.of_type("AWS::Serverless::Function").values() if of["CodeUri"].endswith(f"/{function}")
+    )
+    policies = template.of_type("AWS::IAM::Role")[of["Role"]["Fn::GetAtt"][0]]["Policies"]
+    return set(re.findall(r":secret:(.+?)['\"]", str(policies)))
+
+
+def test_notify_reads_only_the_secrets_that_the_text_names() -> None:
+    assert "`notify` only those that parameters `…Secret` name." in TEXT
+    named = [name for name in Template().parameters if name.endswith("Secret")]
+    assert secrets("notify") == {f"${{{name}}}-??????" for name in named}
+
+
+@pytest.mark.parametrize("function", sorted(granted().keys() - {"notify"}))
+def test_other_functions_read_only_secrets_with_the_stacks_prefix(function: str) -> None:
+    reads = "secretsmanager:GetSecretValue" in granted()[function]
+    assert secrets(function) == ({"${SecretPrefix}*", "${AWS::StackName}/*"} if reads else set())
+
+
+def test_only_traces_and_network_interfaces_are_granted_besides() -> None:
+    """The text names them in one sentence, and the table leaves them out."""
+    roles = Template().of_type("AWS::IAM::Role")
+    managed = {
+        name for role in roles.values() for name in re.findall(r"policy/([\w/-]+)", str(role.get("ManagedPolicyArns")))
+    }
+    assert managed == {"service-role/AWSLambdaENIManagementAccess"}
+    assert "traces, and network interfaces (VPC)" in TEXT
 
 
 def test_only_rebalance_ends_machines_or_changes_their_number() -> None:

@@ -71,5 +71,5 @@ def test_plan_status_and_page_show_it() -> None:
     assert says in Seen(document(page_of_status(house.ask("status"), "x", NOW))).text
     with console.capture() as printed:
         planned = plan(Observation(groups=tuple(zones((1, 7, 2)))), ClusterState(), numbers(3, 20), NOW)
-        print_plan(console, plan_json(planned), ["workers"])
+        print_plan(console, plan_json(planned), ["workers"], "")
     assert says in printed.get()

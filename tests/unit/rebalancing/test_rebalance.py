@@ -714,7 +714,7 @@ class TestOperate:
     def test_plan_returns_the_changes_and_writes_nothing(self, house: House) -> None:
         house.journal.entries.clear()
         answer = house.ask("plan")
-        assert answer["message"] == "pools: 1, invalid: 0; node groups that would change: 3"
+        assert answer["message"] == "1 pool, 3 node groups would change"
         assert answer["plan"]["pools"][0]["name"] == "workers"
         assert [group["max"]["to"] for group in answer["plan"]["pools"][0]["groups"]] == [4, 4, 4]
         assert house.journal.entries == ["load", "observe"]

@@ -94,14 +94,14 @@ def _lifted(call: Call, zone: str, others: Sequence[str]) -> tuple[Answer, Answe
     """
     subject = f"zone {zone} of {call.cluster}"
     if others:
-        still = f"is no longer fenced by hand (that moment is over); it is still impaired, says {', '.join(others)}"
+        still = f"is no longer fenced by hand; it is still impaired, says {', '.join(others)}"
         return {"message": f"{subject} {still}"}, {"message": f"{subject} {still}"}
     done = {
-        "message": f"{subject} is no longer fenced (that moment is over)",
+        "message": f"{subject} is no longer fenced",
         "alike": f"zone {zone} is no longer fenced",
     }
     planned = {
-        "message": f"{subject} is no longer to be fenced (that moment is over)",
+        "message": f"{subject} is no longer to be fenced",
         "alike": f"zone {zone} is no longer to be fenced",
     }
     return done, planned

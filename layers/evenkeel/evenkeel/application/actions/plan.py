@@ -5,7 +5,7 @@ from pydantic import Field
 from evenkeel.access_config import AutoScalingAccess, SameAccess, WorkloadEntry
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Right, action
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.rebalancing.decisions import plan_json
+from evenkeel.application.rebalancing.decisions import plan_json, plan_message
 from evenkeel.application.rebalancing.observe import observe, see_all_pods
 from evenkeel.domain.model.observations import Observation
 from evenkeel.record import ClusterRecord
@@ -26,13 +26,12 @@ def plan(call: Call, fields: PlanFields) -> Answer:
         return _observation_answer(call)
     preview = call.preview(with_demand=True)
     control = preview.stored.control
-    invalid = sum(not pool.mode.valid for pool in preview.plan.pools)
     paused = f"; {call.cluster} is paused: none of this happens until it is resumed"
     return {
         "dryRun": control.is_dry(preview.record, call.ports.dry_run),
         "plan": plan_json(preview.plan),
-        "message": f"pools: {len(preview.plan.pools)}, invalid: {invalid}; node groups that would change: "
-        f"{len(preview.plan.changes)}{paused if control.is_paused(call.now) else ''}",
+        "poolIds": [str(pool.id) for pool in preview.plan.pools],
+        "message": f"{plan_message(preview.plan)}{paused if control.is_paused(call.now) else ''}",
     }
 
 

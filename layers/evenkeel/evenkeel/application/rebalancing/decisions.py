@@ -29,7 +29,7 @@ from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
-from evenkeel.texts.english import outcome_text, problem_text, sentence, sentences
+from evenkeel.texts.english import counted, outcome_text, problem_text, sentence, sentences
 from evenkeel.texts.pool_numbers import MOST_NAMED, origin_text
 
 # The largest stored decision, in bytes. DynamoDB allows 400 KB for an item, including its keys.
@@ -130,6 +130,13 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         demand=cluster_demand(plan.demand),
     )
     return document_json(document)
+
+
+def plan_message(plan: Plan) -> str:
+    """Return how many pools a plan has, and how many node groups it changes."""
+    if not plan.pools:
+        return "no pools found"
+    return f"{counted(len(plan.pools), 'pool')}, {counted(len(plan.changes), 'node group')} would change"
 
 
 def decision_json(  # noqa: PLR0913  the facts of a decision besides its plan, each named by its only caller
