@@ -200,7 +200,7 @@ def test_pools_of_one_zone_are_counted_together() -> None:
     assert spare.state is State.UNHEALTHY
     assert spare.reasons[0].rule is Rule.ZONE_UNHEALTHY
     healthy = replace(other, zone="b", key=key("b", pool="spare"))
-    many = [replace(each, group=healthy.key, ready=False) for each in there]
+    many = [replace(each, group=healthy.key, ready=False, not_ready_since=NOW - 6 * MINUTE) for each in there]
     found = planned([zone("a", 8), zone("b", 8), (healthy, many)], policy=policy)
     (spare,) = next(pool for pool in found.pools if pool.id.name == "spare").groups
     assert spare.reasons[0].rule is Rule.GROUP_UNHEALTHY

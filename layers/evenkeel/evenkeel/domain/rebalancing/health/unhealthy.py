@@ -2,7 +2,8 @@
 
 A node is broken if it is not Ready and was created at least a provision timeout ago. A younger node that is not Ready
 is starting. It does not count, because it shows nothing yet. Nodes that are being deleted, and nodes of no group, do
-not count either. A zone without nodes is not unhealthy.
+not count either. Where Evenkeel orders nodes, one that was never Ready is a failed launch, and does not count. A zone
+without nodes is not unhealthy.
 
 - An unhealthy group, or a group in an unhealthy zone, gets no node, except one node at a time for pods that no other
   zone can take. Its nodes that were Ready are not removed, because they may become Ready again.
@@ -81,7 +82,7 @@ def with_unhealthy(pools: Sequence[AnyPool], check: Check) -> list[AnyPool]:
     if workload is None or not (workload.nodes or workload.whole):
         reasons = _remembered(pools, check.state)
     else:
-        reasons = _reasons(pools, workload, check.now)
+        reasons = _reasons(pools, workload, check.now, orders=check.policy.demand.orders)
     if not reasons:
         return list(pools)
 
@@ -98,10 +99,12 @@ def _remembered(pools: Iterable[AnyPool], state: ClusterState) -> dict[GroupKey,
     return {key: Reason.of(Rule.UNHEALTHY_BEFORE, since=since) for key, since in stored.items() if since is not None}
 
 
-def _reasons(pools: Iterable[AnyPool], workload: Workload, now: datetime) -> dict[GroupKey, Reason]:
+def _reasons(pools: Iterable[AnyPool], workload: Workload, now: datetime, *, orders: bool) -> dict[GroupKey, Reason]:
     groups = {group.key: group for pool in pools for group in pool.groups}
     timeouts = {group.key: pool.timeout_of(group) for pool in pools for group in pool.groups}
-    kinds = _kinds(workload.nodes, timeouts, now)
+    # Where Evenkeel orders nodes, one that was never Ready is a failed launch of its group (``never_ready``).
+    nodes = [node for node in workload.nodes if not (orders and was_never_ready(node))]
+    kinds = _kinds(nodes, timeouts, now)
     if not any(_Kind.BROKEN in found for found in kinds.values()):
         return {}
     by_zone: dict[str, list[_Count]] = defaultdict(list)
