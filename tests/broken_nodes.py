@@ -128,7 +128,8 @@ class Broken(Valley):
         for name, each in self.cluster.nodes().items():
             zone, born = self.zone_of(name), each.machine.created_at if each.machine else now
             is_broken = name in self.not_ready and now - born >= TIMEOUT
-            if not each.deleting and (is_broken or name not in self.not_ready):
+            is_failed_launch = is_broken and self.not_ready[name] - born <= FIRST_MINUTES
+            if not each.deleting and (is_broken or name not in self.not_ready) and not is_failed_launch:
                 found[zone] = Zone(found[zone].nodes + 1, found[zone].broken + is_broken)
         return found
 
