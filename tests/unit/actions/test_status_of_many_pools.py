@@ -195,7 +195,7 @@ def test_the_page_folds_healthy_pools_and_shows_a_shared_text_once(house: House)
 
 def test_the_heading_of_a_pool_is_one_line_in_a_narrow_console() -> None:
     answer = House().ask("plan")
-    answer["plan"]["pools"][0]["name"] = "a-pool-whose-name-is-longer-than-the-line"
+    answer["poolIds"] = ["a-pool-whose-name-is-longer-than-the-line"]
     console = Console(width=40)
     with console.capture() as capture:
         print_answer(answer, console)
