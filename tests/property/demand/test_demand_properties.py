@@ -52,7 +52,8 @@ def test_autoscaler_loops_never_pass_the_pool_maximum(world: World, data: st.Dat
         for member in world.observation.groups:
             grown = member.requested + data.draw(st.just(0) | st.integers(0, _room(member)) | st.just(_room(member)))
             requested = data.draw(st.just(grown) | st.integers(0, grown))
-            running = data.draw(st.just(requested) | st.just(min(member.running, requested)))
+            kept = min(member.running, requested)
+            running = kept if _is_stopped(member) else data.draw(st.just(requested) | st.just(kept))
             moved.append(replace(member, requested=requested, running=running, machines=None))
         total = sum(map(_most, moved))
         assert total <= limit
@@ -62,11 +63,16 @@ def test_autoscaler_loops_never_pass_the_pool_maximum(world: World, data: st.Dat
         )
 
 
+def _is_stopped(member: NodeGroup) -> bool:
+    """Return True if nothing launches machines of the group."""
+    frozen = member.frozen_because
+    return member.status.launches_stopped is not None or (frozen is not None and frozen.rule in STOPS)
+
+
 def _most(member: NodeGroup) -> int:
-    """The most machines that a group may have before the next look: one that may not grow keeps those that run."""
-    is_stopped = member.frozen_because is not None and member.frozen_because.rule in STOPS
-    if is_stopped or member.status.launches_stopped is not None:
-        return min(member.requested, member.running)
+    """The most machines that a group may have before the next look."""
+    if _is_stopped(member):
+        return member.running
     return max(member.requested, member.bounds.max if member.bounds else 0)
 
 
