@@ -4,7 +4,7 @@
     auto_scaling.behavior.suspended_termination = Termination.REFUSED   # from now on
     auto_scaling.behavior.become(worst())
 
-The default answers at once, with what has just been written. `worst` is the worst that is plausible.
+By default, AWS answers at once, and its reads are never old. `worst` has every defect that is plausible.
 """
 
 from __future__ import annotations

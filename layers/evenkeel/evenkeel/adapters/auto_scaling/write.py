@@ -387,7 +387,7 @@ class GroupWriter:
                 sent.add(MinSize=change.bounds.min, MaxSize=change.bounds.max)
 
     def _newest(self, name: str, sent: "_Sent") -> Described:
-        """Return the group in a read that is no older than what was sent."""
+        """Return the group in a read that is no older than the numbers that were sent."""
         if sent.numbers or not sent.newest:
             sent.newest = self._read_until(name, sent.is_shown_by)
         return sent.newest

@@ -9,7 +9,7 @@ and no other group has gained are *unplaced*. The next plan adds them to other g
     -----*---------------*------------------*----------x----> next check: a and b have the id, c has not: 1 unplaced
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -47,6 +47,11 @@ class Move:
         return -lost if id == self.id else 0
 
 
+def _allows(only: Collection[str], group: NodeGroup) -> bool:
+    """Return True if a request for these groups (keys or names; empty: all) allows the group."""
+    return not only or not group.key.names.isdisjoint(only)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RequestedNodes:
     """Nodes that a request has added, and that do not run yet."""
@@ -57,7 +62,7 @@ class RequestedNodes:
 
     def fits(self, group: NodeGroup) -> bool:
         """Return True if the request allows the group."""
-        return not self.only or not group.key.names.isdisjoint(self.only)
+        return _allows(self.only, group)
 
 
 # How long a request is valid. A requester that still needs the nodes after this time must request them again.
@@ -112,7 +117,7 @@ class ScaleRequest:
 
     def fits(self, group: NodeGroup) -> bool:
         """Return True if the request allows the group."""
-        return not self.only or bool(self.only & group.key.names)
+        return _allows(self.only, group)
 
     def names(self, group: NodeGroup) -> bool:
         """Return True if the request allows this group only."""

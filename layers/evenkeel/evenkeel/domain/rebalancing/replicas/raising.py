@@ -3,7 +3,7 @@
 Cluster Autoscaler does not raise a group to a minimum by default.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
@@ -26,6 +26,13 @@ def raise_together(
     for draft, more in raised:
         draft.requested += more
     return raised
+
+
+def take_on(raised: Iterable[tuple[Draft, int]]) -> None:
+    """Store in the journal by how much each group is raised for replicas of other groups."""
+    for draft, more in raised:
+        draft.journal_delta += more
+        draft.add_reason(Rule.TAKES_ON, count=more)
 
 
 def probe_the_unseen(pool: PoolDraft) -> None:

@@ -11,7 +11,7 @@ from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.flavours import GIVEN_UP_WITHIN, MOST_REMOVED
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.rebalancing.replicas.raising import raise_together
+from evenkeel.domain.rebalancing.replicas.raising import raise_together, take_on
 from evenkeel.domain.rebalancing.replicas.release import remember_release
 from evenkeel.domain.rebalancing.replicas.requested_nodes import is_of_request, place_requested, place_unplaced
 from evenkeel.domain.rebalancing.replicas.thaw import added_by_thaws
@@ -39,7 +39,7 @@ def redistribute(pool: PoolDraft) -> None:
     pool_max = pool.pool.max
     unplaced = min(unplaced, max(0, pool_max - pool.target))
     placed = place_unplaced(pool, takers, unplaced)
-    _take_on(placed)
+    take_on(placed)
     pool.replicas.unplaced = unplaced - sum(more for _, more in placed)
     # A move lowers groups by no more replicas than the takers have room for. So does a release while no taker is
     # healthy, unless a fallback takes the nodes.
@@ -49,7 +49,7 @@ def redistribute(pool: PoolDraft) -> None:
         remember_release(pool, released)
     if moving:
         nodes = min(released, max(0, pool_max - pool.target))
-        _take_on(raise_together(takers, nodes, [taker.takes for taker in takers]))
+        take_on(raise_together(takers, nodes, [taker.takes for taker in takers]))
 
 
 def _lost(pool: PoolDraft, draft: Draft) -> int:
@@ -74,12 +74,6 @@ def _moves(pool: PoolDraft) -> bool:
     pod that only its zone can take. The next check orders the nodes that other zones can use.
     """
     return pool.pool.settings.on_failure is OnFailure.MOVE and not pool.demand.orders_for_pods
-
-
-def _take_on(raised: Sequence[tuple[Draft, int]]) -> None:
-    for draft, more in raised:
-        draft.journal_delta += more
-        draft.add_reason(Rule.TAKES_ON, count=more)
 
 
 def _give_up(pool: PoolDraft, takers: Sequence[Draft], *, is_limited: bool, moving: bool) -> int:

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.moves import FOR_PODS, SCALE_REQUEST_KEPT, UNNEEDED_NODES, RequestedNodes, ScaleRequest
-from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.rebalancing.replicas.raising import raise_together
+from evenkeel.domain.rebalancing.replicas.raising import raise_together, take_on
 
 
 def recall_requested(pool: PoolDraft) -> None:
@@ -85,9 +84,8 @@ def place_requested(pool: PoolDraft, draft: Draft, refused: int, takers: Sequenc
         limits = [taker.takes for taker in allowed]
         raised = raise_together(allowed, max(0, min(own - above, room - moved)), limits)
         nodes = dict(one.nodes)
+        take_on(raised)
         for taker, more in raised:
-            taker.journal_delta += more
-            taker.add_reason(Rule.TAKES_ON, count=more)
             nodes[taker.key] = nodes.get(taker.key, 0) + more
             nodes[draft.key] -= more
             moved += more
