@@ -66,6 +66,7 @@ from evenkeel.domain.model.drafts import Draft, Fallback, PoolDraft
 from evenkeel.domain.model.groups import MachineRef, State
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import LARGEST_COUNT
+from evenkeel.domain.rebalancing.replicas.changes import give
 from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 
@@ -278,13 +279,12 @@ def _start(pool: PoolDraft, source: Draft, destination: Draft) -> None:
 
 
 def _order(pool: PoolDraft, order: Order, source: Draft, destination: Draft) -> None:
-    destination.requested += 1
-    destination.journal_delta += 1
-    destination.limits.protected = True
     if order.fallback:
-        destination.add_reason(Rule.RETURN_ORDERS, group=source.key)
+        reason = Reason.of(Rule.RETURN_ORDERS, group=source.key)
     else:
-        destination.add_reason(Rule.STEP_ORDERS, zone=source.group.identity.zone)
+        reason = Reason.of(Rule.STEP_ORDERS, zone=source.group.identity.zone)
+    give(1, [(destination, 1)], lambda _draft, _more: reason)
+    destination.limits.protected = True
     cap_zones(pool, source, destination)
     pool.convergence.surge = pool.pool.settings.converge.surge
     pool.convergence.step = Starting(phase="starting", order=order)

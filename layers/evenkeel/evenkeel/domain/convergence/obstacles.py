@@ -87,8 +87,7 @@ def awaited_machines(drafts: Iterable[Draft]) -> Reason | None:
 
 def no_room(pool: PoolDraft, *, more: int = 0) -> Reason | None:
     """Return a reason if PoolMaximum has no room for one replica and ``more``."""
-    reserved_nodes = pool.reserved_nodes() if pool.pool.settings.strategy.reserves else 0
-    if pool.target + more + reserved_nodes < pool.pool.max + pool.pool.settings.converge.surge:
+    if more < pool.free + pool.pool.settings.converge.surge:
         return None
     return Reason.of(Rule.CONVERGE_FULL, maximum=pool.pool.max, requested=pool.target)
 

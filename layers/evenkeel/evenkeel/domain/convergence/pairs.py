@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from evenkeel.domain.model.convergence import Starting
-from evenkeel.domain.model.drafts import Draft, LimitsDraft, PoolDraft
+from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
 
@@ -72,24 +72,23 @@ def least_replicas(pool: PoolDraft) -> dict[str, int]:
 
 def course_of(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
     """Return the source and destination of each step until the zones are level, except the step in progress."""
-    played = [replace(draft, limits=_without_step_max(draft.limits)) for draft in pool.groups]
     step = pool.convergence.state.step
     one_less = ""  # key of the group that the open step will lower, or that this plan's step has raised
     if isinstance(pool.convergence.step, Starting) and step is None:
         one_less = pool.convergence.step.order.destination
     elif step is not None and step.is_open and pool.convergence.step is None:
         one_less = step.order.source
-    for draft in played:
-        draft.requested -= draft.key == one_less
+    played = [_played(draft, -(draft.key == one_less)) for draft in pool.groups]
     course: list[tuple[str, str]] = []
     least = least_replicas(pool)
     while len(course) < _LONGEST_COURSE and (pairs := rebalance_pairs(pool, played, least)):
         source, destination = pairs[0]
         course.append((source.group.identity.zone or source.key, destination.group.identity.zone or destination.key))
-        source.requested -= 1
-        destination.requested += 1
+        played = [_played(draft, (draft is destination) - (draft is source)) for draft in played]
     return tuple(course)
 
 
-def _without_step_max(limits: LimitsDraft) -> LimitsDraft:
-    return replace(limits, caps={rule: cap for rule, cap in limits.caps.items() if rule is not Rule.STEP_MAX})
+def _played(draft: Draft, more: int) -> Draft:
+    """Return a copy of a draft with more or fewer replicas, and without the limit of the step in progress."""
+    caps: dict[Rule, int] = {rule: cap for rule, cap in draft.limits.caps.items() if rule is not Rule.STEP_MAX}
+    return replace(draft, requested=draft.requested + more, limits=replace(draft.limits, caps=caps))

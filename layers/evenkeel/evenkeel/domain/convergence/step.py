@@ -21,6 +21,7 @@ from evenkeel.domain.model.convergence import (
 from evenkeel.domain.model.drafts import Draft, Fallback, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.rebalancing.replicas.changes import take
 
 Drafts = Mapping[str, Draft]
 # The first check after a write starts after 15 s, or with the next scan at the latest.
@@ -233,11 +234,10 @@ def _cancelled(pool: PoolDraft, order: Order, drafts: Drafts) -> Cancelling | No
     least = max(destination.owner_min, destination.group.running + destination.group.preserved)
     if reason is None or destination.state is State.FROZEN or destination.requested <= least:
         return None
-    destination.requested -= 1
+    take(destination, 1, Reason.of(Rule.STEP_TAKEN_BACK, why=reason), journaled=False)
     # Without this cap, a raise in the same patch could hide the cancelled replica.
     destination.limits.caps[Rule.STEP_MAX] = destination.requested
     destination.limits.protected = False
-    destination.add_reason(Rule.STEP_TAKEN_BACK, why=reason)
     return Cancelling(phase="cancelling", order=order, replicas_after_cancel=destination.requested)
 
 

@@ -29,7 +29,7 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
     (``domain.rebalancing.replicas.requests``). The published bounds do not limit it, because they are for autoscalers,
     and Evenkeel adapts them to the replicas.
     """
-    room = pool.free_on_request
+    room = max(0, pool.free)
     is_busy = pool.moves or (pool.request.current is not None and not pool.request.current.is_of_plan)
     busy = Reason.of(Rule.POOL_BUSY) if is_busy else None
     groups = tuple(_offer_of(pool, draft, room, busy) for draft in pool.groups)

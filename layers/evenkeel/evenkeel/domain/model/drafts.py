@@ -345,7 +345,6 @@ class ReleaseDraft:
 class BoundsDraft:
     """The values from which the bounds of a pool are computed."""
 
-    pool_max: int = 0  # PoolMaximum minus the reserved nodes (``reserved_nodes``), computed before the first step
     grower: str = ""  # key of the group that other controllers have raised most since the last check
     sizes: Sequence[Size] = ()  # the strategy's sizes, in the order of the groups
     publication: Publication | None = None  # the maxima that Balanced publishes; None: another strategy
@@ -482,14 +481,6 @@ class PoolDraft:
         step = self.pool.settings.max_step
         return LARGEST_COUNT if step is None else max(0, step - self.added_lately - self.replicas.added)
 
-    def add(self, added: int, wanted: int) -> int:
-        """Count the nodes that this plan adds, and return how many wanted nodes later runs add because of max_step.
-
-        The result is 0 if this plan may add more, because then max_step is not the reason why wanted nodes are missing.
-        """
-        self.replicas.added += added
-        return 0 if self.may_add else max(0, wanted - added)
-
     @property
     def moves(self) -> bool:
         """Return True if this plan moves replicas between zones, or an earlier move has unplaced replicas."""
@@ -512,14 +503,13 @@ class PoolDraft:
         self.problems.append(Problem(kind, facts))
 
     @property
-    def free_on_request(self) -> int:
-        """Return how many nodes a request may add under PoolMaximum.
+    def free(self) -> int:
+        """Return how many nodes may be ordered under PoolMaximum; below 0: the pool has passed it.
 
-        If the strategy divides the headroom, the reserved nodes are subtracted, so that the maxima do not exceed
-        PoolMaximum.
+        Nodes that bounds let other groups request are reserved, if the strategy's maxima add up to PoolMaximum.
         """
-        reserved = self.reserved_nodes() if self.pool.settings.strategy.reserves else 0
-        return max(0, self.pool.max - reserved - self.target)
+        reserved = self.reserved_nodes() if self.pool.settings.strategy.adds_up else 0
+        return self.pool.max - reserved - self.target
 
     def kept_of(self, draft: Draft) -> int:
         """Return the fewest replicas that a group keeps when nodes leave the pool."""

@@ -132,7 +132,6 @@ class PoolPlanner:
             survival=SurvivalDraft(facts=given.survival) if _has_to_survive(pool) else None,
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
-        draft.bounds.pool_max = pool.max - draft.reserved_nodes()
         for step in self._opening if opens else self._steps_of(pool.settings.strategy):
             step(draft)
         # Only advice needs the draft. Otherwise it is not kept, because the garbage collector visits all that is kept.

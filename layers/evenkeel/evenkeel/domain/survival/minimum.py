@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from evenkeel.domain.model.drafts import LASTING_CAPS, Draft, PoolDraft, SurvivalDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.problems import ProblemKind
-from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
-from evenkeel.domain.rebalancing.replicas.raising import raise_together
+from evenkeel.domain.rebalancing.replicas.changes import order
 from evenkeel.domain.survival.counts import Share, levelled, rest
 
 
@@ -86,19 +86,21 @@ def order_to_survive(pool: PoolDraft) -> None:
     lacking = _lacking(pool)
     if not any(lacking) or any([draft.zone_fails for draft in pool.groups]):
         return
-    limits = [min(draft.room_for_pods, nodes) for draft, nodes in zip(pool.groups, lacking, strict=True)]
-    wanted = min(sum(limits), pool.bounds.pool_max - pool.target)
-    if wanted <= 0:
+    takers = [
+        (draft, min(draft.room_for_pods, nodes)) for draft, nodes in zip(pool.groups, lacking, strict=True) if nodes > 0
+    ]
+    if pool.free <= 0 or not any([most for _, most in takers]):
         return
     if not pool.may_raise:
         if pool.replicas.unchanged_since is not None:
             pool.check_at.append(pool.replicas.unchanged_since + pool.pool.standstill)
         return
-    raised = raise_together(pool.groups, min(wanted, pool.may_add), limits)
-    for draft, more in raised:
-        draft.add_reason(Rule.SURVIVAL_ORDER, count=more)
-    later = pool.add(sum(more for _, more in raised), wanted)
-    pool.replicas.later = max(pool.replicas.later, later)
+
+    def why(_draft: Draft, more: int) -> Reason:
+        return Reason.of(Rule.SURVIVAL_ORDER, count=more)
+
+    nodes = sum(most for _, most in takers)
+    pool.replicas.later = max(pool.replicas.later, order(pool, nodes, takers, why, weighted=True).later)
 
 
 def _lacking(pool: PoolDraft) -> list[int]:

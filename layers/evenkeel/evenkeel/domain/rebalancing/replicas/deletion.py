@@ -19,7 +19,8 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import Machine, MachineRef
 from evenkeel.domain.model.plans import Removal
-from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.rebalancing.replicas.changes import take
 
 
 def deletion_candidates(
@@ -86,8 +87,7 @@ def remove(pool: PoolDraft, machines: Mapping[str, Sequence[MachineRef]]) -> int
         going = tuple(named[: max(0, spare)])
         if going:
             draft.removal = Removal(machines=going)
-            draft.requested -= len(going)
-            draft.journal_delta -= len(going)
-            draft.add_reason(Rule.REMOVES, machines=tuple(machine.name for machine in going))
+            names = tuple(machine.name for machine in going)
+            take(draft, len(going), Reason.of(Rule.REMOVES, machines=names), journaled=True)
             removed += len(going)
     return removed

@@ -3,36 +3,10 @@
 Cluster Autoscaler does not raise a group to a minimum by default.
 """
 
-from collections.abc import Iterable, Sequence
-
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.model.water_fill import water_fill
-
-
-def raise_together(
-    drafts: Sequence[Draft], amount: int, limits: Sequence[int] | None = None, *, weighted: bool = True
-) -> list[tuple[Draft, int]]:
-    """Distribute ``amount`` nodes so that the groups become level. Return each raised group with its increase.
-
-    ``limits`` is the largest increase of each group; None: only the room of the group limits its increase.
-    """
-    levels = [draft.requested for draft in drafts]
-    room = [draft.room if limits is None else min(draft.room, limits[i]) for i, draft in enumerate(drafts)]
-    weights = [draft.group.annotations.weight for draft in drafts] if weighted else ()
-    shares = zip(drafts, water_fill(amount, levels, room, lambda i: drafts[i].tie, weights), strict=True)
-    raised = [(draft, more) for draft, more in shares if more]
-    for draft, more in raised:
-        draft.requested += more
-    return raised
-
-
-def take_on(raised: Iterable[tuple[Draft, int]]) -> None:
-    """Store in the journal by how much each group is raised for replicas of other groups."""
-    for draft, more in raised:
-        draft.journal_delta += more
-        draft.add_reason(Rule.TAKES_ON, count=more)
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.rebalancing.replicas.changes import order
 
 
 def probe_the_unseen(pool: PoolDraft) -> None:
@@ -45,18 +19,8 @@ def probe_the_unseen(pool: PoolDraft) -> None:
         return
     for draft in pool.groups:
         unseen = draft.group.template.invisible_at_zero and draft.requested == 0
-        if (
-            unseen
-            and draft.state is State.PROBING
-            and draft.room
-            and pool.target < pool.bounds.pool_max
-            and pool.may_add
-        ):
-            # ``add`` must be called before the raise. After the raise, the machine counts as provisioning, so ``probe``
-            # is 0.
-            pool.add(draft.probe, draft.probe)
-            draft.requested = draft.probe
-            draft.add_reason(Rule.PROBE_UNSEEN)
+        if unseen and draft.state is State.PROBING:
+            order(pool, 1, [(draft, min(draft.room, draft.probe))], lambda *_: Reason.of(Rule.PROBE_UNSEEN))
 
 
 def set_unchanged_since(pool: PoolDraft) -> None:
@@ -71,27 +35,28 @@ def raise_to_minimum(pool: PoolDraft) -> None:
     Zones with a min of their own are first raised to that min. Nodes below PoolMinimum that no group can get are stored
     as missing.
     """
-    target, minimum = pool.target, pool.pool.min
-    if target >= minimum or not pool.may_raise:
+    minimum = pool.pool.min
+    missing = minimum - pool.target
+    if missing <= 0 or not pool.may_raise:
         return
-    wanted = max(0, min(minimum, pool.bounds.pool_max) - target)
-    allowed = step = min(wanted, pool.may_add)
     healthy = [draft for draft in pool.groups if draft.state is State.HEALTHY]
-    before = [draft.requested for draft in healthy]
-    own = [max(0, (draft.group.annotations.zone_min or 0) - draft.requested) for draft in healthy]
-    allowed -= sum(more for _, more in raise_together(healthy, allowed, own, weighted=False))
-    allowed -= sum(more for _, more in raise_together(healthy, allowed))
-    for draft, start in zip(healthy, before, strict=True):
-        if draft.requested > start:
-            draft.add_reason(Rule.POOL_MINIMUM, count=draft.requested - start, minimum=minimum)
-    probing = [draft for draft in pool.groups if draft.state is State.PROBING and draft.probe and draft.room]
-    for draft in sorted(probing, key=lambda draft: (draft.requested, draft.tie))[:allowed]:
-        allowed -= 1
-        draft.requested += draft.probe
-        draft.add_reason(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
-    later = pool.add(step - allowed, wanted)
-    pool.replicas.missing = minimum - pool.target - later
-    pool.replicas.later = max(pool.replicas.later, later)  # nodes for a group's own min also count for PoolMinimum
+
+    def own_minimum(draft: Draft, more: int) -> Reason:
+        return Reason.of(Rule.OWN_MINIMUM, count=more, minimum=draft.group.annotations.zone_min)
+
+    def pool_minimum(_draft: Draft, more: int) -> Reason:
+        return Reason.of(Rule.POOL_MINIMUM, count=more, minimum=minimum)
+
+    own = [(draft, min(draft.room, (draft.group.annotations.zone_min or 0) - draft.requested)) for draft in healthy]
+    order(pool, missing, own, own_minimum)
+    rooms = [(draft, draft.room) for draft in healthy]
+    level = order(pool, minimum - pool.target, rooms, pool_minimum, weighted=True)
+    probing = [(draft, min(draft.room, draft.probe)) for draft in pool.groups if draft.state is State.PROBING]
+    why = Reason.of(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
+    probes = order(pool, level.unmet, probing, lambda *_: why)
+    pool.replicas.missing = probes.unmet
+    # Nodes for a group's own min also count for PoolMinimum.
+    pool.replicas.later = max(pool.replicas.later, level.later + probes.later)
 
 
 def raise_to_own_minimum(pool: PoolDraft) -> None:
@@ -103,11 +68,11 @@ def raise_to_own_minimum(pool: PoolDraft) -> None:
         return
     sized = zip(pool.groups, pool.bounds.sizes, strict=True)
     healthy = [(draft, size.min) for draft, size in sized if draft.state is State.HEALTHY]
-    drafts, minima = [draft for draft, _ in healthy], {draft.key: minimum for draft, minimum in healthy}
-    short = [max(0, minimum - draft.requested) for draft, minimum in healthy]
-    room = sum(min(draft.room, nodes) for draft, nodes in zip(drafts, short, strict=True))
-    wanted = min(pool.bounds.pool_max - pool.target, room)
-    raised = raise_together(drafts, min(wanted, pool.may_add), short, weighted=False)
-    for draft, more in raised:
-        draft.add_reason(Rule.OWN_MINIMUM, count=more, minimum=minima[draft.key])
-    pool.replicas.later = pool.add(sum(more for _, more in raised), wanted)
+    short = [(draft, min(draft.room, minimum - draft.requested)) for draft, minimum in healthy]
+    minima = {draft.key: minimum for draft, minimum in healthy}
+
+    def why(draft: Draft, more: int) -> Reason:
+        return Reason.of(Rule.OWN_MINIMUM, count=more, minimum=minima[draft.key])
+
+    nodes = sum(max(0, most) for _, most in short)
+    pool.replicas.later = order(pool, nodes, short, why).later

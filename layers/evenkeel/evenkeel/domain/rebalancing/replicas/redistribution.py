@@ -3,6 +3,7 @@
 Cluster Autoscaler keeps requesting machines in a dead zone until its timeout, and never lowers replicas to a maximum.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -10,8 +11,8 @@ from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.flavours import GIVEN_UP_WITHIN, MOST_REMOVED
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.rebalancing.replicas.raising import raise_together, take_on
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.rebalancing.replicas.changes import give, take, takes_on
 from evenkeel.domain.rebalancing.replicas.release import remember_release
 from evenkeel.domain.rebalancing.replicas.requested_nodes import is_of_request, place_requested, place_unplaced
 from evenkeel.domain.rebalancing.replicas.thaw import added_by_thaws
@@ -39,7 +40,6 @@ def redistribute(pool: PoolDraft) -> None:
     pool_max = pool.pool.max
     unplaced = min(unplaced, max(0, pool_max - pool.target))
     placed = place_unplaced(pool, takers, unplaced)
-    take_on(placed)
     pool.replicas.unplaced = unplaced - sum(more for _, more in placed)
     # A move lowers groups by no more replicas than the takers have room for. So does a release while no taker is
     # healthy, unless a fallback takes the nodes.
@@ -49,7 +49,7 @@ def redistribute(pool: PoolDraft) -> None:
         remember_release(pool, released)
     if moving:
         nodes = min(released, max(0, pool_max - pool.target))
-        take_on(raise_together(takers, nodes, [taker.takes for taker in takers]))
+        give(nodes, [(taker, taker.takes) for taker in takers], takes_on)
 
 
 def _lost(pool: PoolDraft, draft: Draft) -> int:
@@ -99,11 +99,12 @@ def _give_up(pool: PoolDraft, takers: Sequence[Draft], *, is_limited: bool, movi
         lowest = min(draft.requested, max(_lowest(pool, draft) + later, draft.requested - lost))
         moved, kept = place_requested(pool, draft, draft.requested - lowest, takers, room)
         if is_limited:
-            kept += max(0, draft.requested - lowest - kept - (free - moved))
+            kept += max(0, draft.requested - lowest - kept - free)
         if kept:
             draft.health.stuck_kept += kept
             draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=kept)
-        less = _lower(draft, lowest + kept, moved, moving=moving)
+        less = max(0, draft.requested - moved - lowest - kept)
+        _lower(draft, moved, less, moving=moving)
         released += less
         taken += max(0, less - of_no_use)
     return released
@@ -169,18 +170,13 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
     return lowest
 
 
-def _lower(draft: Draft, lowest: int, moved: int, *, moving: bool) -> int:
-    """Lower a group, from which nodes of a request have moved already. Return by how many other replicas."""
-    less = max(0, draft.requested - lowest)
-    if moving:
-        draft.journal_delta -= less
-    draft.requested -= less
+def _lower(draft: Draft, moved: int, others: int, *, moving: bool) -> None:
+    """Lower a group by replicas of requests that move, and by other replicas, which move, too, or are released."""
     facts = {"running": draft.group.running, "coming": draft.machines.coming}
-    if moved or (moving and less):
-        draft.add_reason(Rule.MOVED, count=moved + (less if moving else 0), **facts)
-    if less and not moving:
-        draft.add_reason(Rule.RELEASED, count=less, **facts)
-    return less
+    moved += others if moving else 0
+    take(draft, moved, Reason.of(Rule.MOVED, count=moved, **facts), journaled=True)
+    if not moving:
+        take(draft, others, Reason.of(Rule.RELEASED, count=others, **facts), journaled=False)
 
 
 def take_back_overshoot(pool: PoolDraft) -> None:
@@ -193,7 +189,6 @@ def take_back_overshoot(pool: PoolDraft) -> None:
     surplus = pool.target - pool_max
     if surplus <= 0:
         return
-    before = [draft.requested for draft in pool.groups]
     waiting: list[tuple[float, int, int]] = []
     for i, draft in enumerate(pool.groups):
         held = draft.is_held or (draft.state is State.FENCED and pool.pool.settings.on_failure is OnFailure.HOLD)
@@ -210,11 +205,10 @@ def take_back_overshoot(pool: PoolDraft) -> None:
         # A replica without a Machine object counts as newer than all machines.
         newest = [float("inf")] * max(0, unmade) + ages
         waiting += [(age, draft.tie, i) for age in newest[:spare]]
-    for draft in _losers(pool, [pool.groups[i] for _, _, i in sorted(waiting, reverse=True)], surplus):
-        draft.requested -= 1
-    for draft, requested in zip(pool.groups, before, strict=True):
-        if draft.requested < requested:
-            draft.add_reason(Rule.TAKEN_BACK, count=requested - draft.requested, maximum=pool_max)
+    newest_first = [pool.groups[i] for _, _, i in sorted(waiting, reverse=True)]
+    for key, count in Counter(draft.key for draft in _losers(pool, newest_first, surplus)).items():
+        draft = next(draft for draft in pool.groups if draft.key == key)
+        take(draft, count, Reason.of(Rule.TAKEN_BACK, count=count, maximum=pool_max), journaled=False)
 
 
 def _losers(pool: PoolDraft, newest: Sequence[Draft], surplus: int) -> list[Draft]:

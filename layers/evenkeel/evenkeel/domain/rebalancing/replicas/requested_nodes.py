@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.moves import FOR_PODS, SCALE_REQUEST_KEPT, UNNEEDED_NODES, RequestedNodes, ScaleRequest
-from evenkeel.domain.rebalancing.replicas.raising import raise_together, take_on
+from evenkeel.domain.rebalancing.replicas.changes import give, takes_on
 
 
 def recall_requested(pool: PoolDraft) -> None:
@@ -50,7 +50,7 @@ def place_unplaced(pool: PoolDraft, takers: Sequence[Draft], unplaced: int) -> l
     """Raise groups by the replicas that an interrupted move has lost. Return each raised group with its increase."""
     entries = pool.request.requested_nodes
     allowed = [taker for taker in takers if not entries or entries[0].fits(taker.group)]
-    raised = raise_together(allowed, unplaced, [taker.takes for taker in allowed])
+    raised = give(unplaced, [(taker, taker.takes) for taker in allowed], takes_on)
     if entries and raised:
         nodes = Counter(entries[0].nodes) + Counter({taker.key: more for taker, more in raised})
         pool.request.requested_nodes = (replace(entries[0], nodes=dict(nodes)), *entries[1:])
@@ -70,10 +70,10 @@ def is_of_request(pool: PoolDraft, draft: Draft) -> bool:
 
 
 def place_requested(pool: PoolDraft, draft: Draft, refused: int, takers: Sequence[Draft], room: int) -> tuple[int, int]:
-    """Move the refused nodes of requests to groups that the requests allow.
+    """Give the refused nodes of requests to groups that the requests allow. The caller takes them from the group.
 
     Returns:
-        How many nodes moved, and how many stay because no group can take them.
+        How many nodes move, and how many stay because no group can take them.
     """
     moved = stays = 0
     above = max(0, pool.target - pool.pool.max)
@@ -81,10 +81,8 @@ def place_requested(pool: PoolDraft, draft: Draft, refused: int, takers: Sequenc
     for one in pool.request.requested_nodes:
         own = min(one.nodes.get(draft.key, 0), refused - moved - stays)
         allowed = [taker for taker in takers if one.fits(taker.group) and taker.group.template.closed_because is None]
-        limits = [taker.takes for taker in allowed]
-        raised = raise_together(allowed, max(0, min(own - above, room - moved)), limits)
+        raised = give(min(own - above, room - moved), [(taker, taker.takes) for taker in allowed], takes_on)
         nodes = dict(one.nodes)
-        take_on(raised)
         for taker, more in raised:
             nodes[taker.key] = nodes.get(taker.key, 0) + more
             nodes[draft.key] -= more
@@ -92,7 +90,5 @@ def place_requested(pool: PoolDraft, draft: Draft, refused: int, takers: Sequenc
             own -= more
         stays += own
         entries.append(replace(one, nodes={key: count for key, count in nodes.items() if count}))
-    draft.requested -= moved
-    draft.journal_delta -= moved
     pool.request.requested_nodes = tuple(entries)
     return moved, stays

@@ -16,6 +16,7 @@ from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import Removal
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.water_fill import water_fill
+from evenkeel.domain.rebalancing.replicas.changes import order, take
 from evenkeel.domain.rebalancing.replicas.deletion import remove
 from evenkeel.domain.rebalancing.replicas.requested_nodes import remember_requested
 
@@ -77,25 +78,19 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
         obstacle = _obstacle(draft, request) or (None if room else Reason.of(Rule.AT_ITS_MAX))
         rooms.append(0 if obstacle else room)
         obstacles.append(obstacle)
-    wanted = min(request.nodes, pool.free_on_request, sum(rooms))
-    allowed = min(wanted, pool.may_add)
+
+    def share(_draft: Draft, more: int) -> Reason:
+        return Reason.of(Rule.REQUEST_SHARE, count=more, nodes=request.nodes, request=request.id)
+
     # Groups are compared only by size, as in Cluster Autoscaler. Weights apply only to headroom.
-    levels = [draft.requested for draft in pool.groups]
-    shares = water_fill(allowed, levels, rooms, lambda i: pool.groups[i].tie)
-    unmet = request.nodes
-    added = {draft.key: more for draft, more in zip(pool.groups, shares, strict=True) if more}
+    ordered = order(pool, request.nodes, [*zip(pool.groups, rooms, strict=True)], share, journaled=True)
+    added = {draft.key: more for draft, more in ordered.raised}
     remember_requested(pool, request, added)
-    for draft, more, obstacle in zip(pool.groups, shares, obstacles, strict=True):
-        if more:
-            draft.requested += more
-            draft.journal_delta += more
-            unmet -= more
-            draft.add_reason(Rule.REQUEST_SHARE, count=more, nodes=request.nodes, request=request.id)
-        elif obstacle is not None:
+    for draft, obstacle in zip(pool.groups, obstacles, strict=True):
+        if obstacle is not None and draft.key not in added:
             draft.add_reason(Rule.REQUEST_NO_SHARE, nodes=request.nodes, request=request.id, why=obstacle)
-    later = pool.add(request.nodes - unmet, wanted)
-    _leave(pool, request, later)
-    return unmet - later
+    _leave(pool, request, ordered.later)
+    return ordered.unmet
 
 
 def _leave(pool: PoolDraft, request: ScaleRequest, later: int) -> None:
@@ -126,7 +121,7 @@ def _may_place_anywhere(pool: PoolDraft) -> bool:
     """Return True for the last nodes under PoolMaximum where no autoscaler reads in which zone they are offered."""
     if pool.pool.settings.autoscaler or not pool.pool.settings.strategy.reserves:
         return False
-    return pool.free_on_request < sum(draft.state is State.HEALTHY for draft in pool.groups)
+    return pool.free < sum(draft.state is State.HEALTHY for draft in pool.groups)
 
 
 def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
@@ -168,13 +163,12 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
             allowed -= share - less
             unmet -= share - less
             if less:
-                draft.requested -= less
-                draft.journal_delta -= less
                 keeps = pool.request.kept.machines if pool.request.kept is not None else frozenset()
                 draft.removal = Removal(may_remove_running=True, keeps=keeps)
                 allowed -= less
                 unmet -= less
-                draft.add_reason(Rule.GIVES_BACK, count=less, nodes=request.nodes, request=request.id)
+                reason = Reason.of(Rule.GIVES_BACK, count=less, nodes=request.nodes, request=request.id)
+                take(draft, less, reason, journaled=True)
     return unmet
 
 
