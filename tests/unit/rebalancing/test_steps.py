@@ -23,15 +23,14 @@ from tests.parts import replace
 BEFORE = [
     "keep_unplaceable",
     "set_survival_minima",
-    "update_step",
     "recall_release",
     "recall_requested",
+    "update_step",
     "redistribute",
     "order_released",
     "take_back_overshoot",
-    "probe_the_unseen",
-    "begin_request",
     "set_unchanged_since",
+    "probe_the_unseen",
 ]
 AFTER = [
     "remember_rest",
@@ -43,8 +42,9 @@ AFTER = [
     "report",
     "remember",
 ]
-LEVELLED = ["raise_to_minimum", "carry_out_request", "order_to_survive", "converge", "size"]
-MINIMA_FIRST = ["size", "raise_to_own_minimum", "raise_to_minimum", "carry_out_request", "order_to_survive", "converge"]
+ORDERS = ["raise_to_minimum", "begin_request", "carry_out_request", "order_to_survive", "converge"]
+LEVELLED = [*ORDERS, "size"]
+MINIMA_FIRST = ["size", "raise_to_own_minimum", *ORDERS]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from evenkeel.domain.convergence.returns import with_fallbacks, with_steps
 from evenkeel.domain.convergence.step import update_step
 from evenkeel.domain.demand.capability import offers_of
 from evenkeel.domain.model.observations import Check
-from evenkeel.domain.rebalancing.capability import Capability, Inputs, Planned, PlannedPool, Point
+from evenkeel.domain.rebalancing.capability import Capability, Inputs, Planned, PlannedPool, Point, Rank
 
 
 def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
@@ -35,7 +35,7 @@ def _is_own(pool: PlannedPool, group: str) -> bool:
 
 
 CONVERGENCE = Capability(
-    steps={Point.START: update_step, Point.REPLICAS: converge, Point.BOUNDS: hold_level},
+    steps={Rank.CANCELLED_STEP: update_step, Rank.CONVERGENCE: converge, Point.BOUNDS: hold_level},
     assume=with_fallbacks,
     answer=_answer,
     follow=with_steps,

@@ -31,7 +31,7 @@ _FIRST_CHECK = timedelta(minutes=1)
 def update_step(pool: PoolDraft) -> None:
     """Advance the stored step to the phase that the groups show, and cancel its order if a zone is in doubt.
 
-    This step of the plan runs first, so that no other step treats the cancelled replica as stuck and moves it.
+    It runs before all other changes of replicas (``Rank.CANCELLED_STEP``).
     """
     stored = pool.pool.state.convergence
     if stored.step is None and stored.last_drain is None:

@@ -22,11 +22,29 @@ NO_NODES: Mapping[str, int] = {}
 
 
 class Point(Enum):
-    """A place in the list of steps where capabilities add their own steps."""
+    """A place in the list of steps where capabilities add steps that change no replicas."""
 
     START = auto()  # before every other step
-    REPLICAS = auto()  # after every other step that changes replicas
     BOUNDS = auto()  # after the strategy has sized the groups, before bounds are published
+
+
+class Rank(Enum):
+    """Who asks for changes of replicas, in this order. Each gets what those before it have left.
+
+    The order decides: with requests before the minima, 55 of 600 random worlds had other plans. Each value is the
+    reason for the place.
+    """
+
+    CANCELLED_STEP = "First, because no other rule may take the replica of a cancelled step for a stuck one."
+    STUCK = "Nodes that exist or were ordered come before new ones, so replicas leave failing zones before any order."
+    RELEASED = "Replicas of an earlier release come after those of this plan, which add to the same release."
+    OVERSHOOT = "Last of those that only take or move, so that the orders below know the room under PoolMaximum."
+    UNSEEN = "First order, because its one node also counts for the minima."
+    STRATEGY_MINIMA = "Before PoolMinimum, because these nodes also count for it."
+    POOL_MINIMUM = "Before requests, because PoolMinimum holds always, and a request gets what is left."
+    REQUEST = "Before survival, because pods that wait need nodes now."
+    SURVIVAL = "After requests, because their nodes may be those that survival needs."
+    CONVERGENCE = "Last, because a step only begins in a pool that nothing else changes."
 
 
 class PoolInput(NamedTuple):
@@ -64,7 +82,7 @@ Extension = Callable[[Plan], Plan]
 class Capability:
     """The parts that one capability adds to a plan. Each field names the point at which the pipeline uses the part."""
 
-    steps: Mapping[Point, Step] = field(default_factory=dict)
+    steps: Mapping[Point | Rank, Step] = field(default_factory=dict)
     # Returns the inputs with which pools are planned first: the most likely advice for them. Requests are known.
     assume: Callable[[Check, Sequence[AnyPool], Inputs], Inputs] | None = None
     # Called after every pool is planned. Returns the inputs that the advice changes, and the function that extends the

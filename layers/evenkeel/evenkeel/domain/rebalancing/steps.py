@@ -1,6 +1,6 @@
 """The steps of a pool's plan. Each step changes the pool's draft, and nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import STEPS_APART
 from evenkeel.domain.rebalancing.bounds.distribute import share_rolling
 from evenkeel.domain.rebalancing.bounds.safety import publish, size
-from evenkeel.domain.rebalancing.capability import Capability, Point, Step
+from evenkeel.domain.rebalancing.capability import Capability, Point, Rank, Step
 from evenkeel.domain.rebalancing.replicas.raising import (
     probe_the_unseen,
     raise_to_minimum,
@@ -27,29 +27,30 @@ from evenkeel.domain.rebalancing.replicas.requests import begin_request, carry_o
 _AS_IT_SHOULD_BE = Reason.of(Rule.AS_IT_SHOULD_BE)
 
 
+# The steps of those who ask for changes of replicas, apart from capabilities.
+_STEPS: Mapping[Rank, tuple[Step, ...]] = {
+    Rank.STUCK: (redistribute,),
+    Rank.RELEASED: (order_released,),
+    Rank.OVERSHOOT: (take_back_overshoot, set_unchanged_since),
+    Rank.UNSEEN: (probe_the_unseen,),
+    Rank.POOL_MINIMUM: (raise_to_minimum,),
+    Rank.REQUEST: (begin_request, carry_out_request),
+}
+
+
 def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[Step, ...]:
     """Return the steps of a pool, in order: replicas, bounds, report, stored state.
 
-    If a strategy publishes minima, bounds are sized first. Nodes that are then ordered for these minima also count for
-    PoolMinimum, and are not ordered twice.
+    If a strategy publishes minima, bounds are sized before nodes are ordered for these minima.
     """
-    replicas = carry_out_request, *_steps_at(Point.REPLICAS, capabilities)
-    sized = (
-        (size, raise_to_own_minimum, raise_to_minimum, *replicas)
-        if strategy.publishes_minima
-        else (raise_to_minimum, *replicas, size)
-    )
+    minima_first = strategy.publishes_minima
+    ranked = {**_STEPS, Rank.STRATEGY_MINIMA: (size, raise_to_own_minimum) if minima_first else ()}
     return (
         *_steps_at(Point.START, capabilities),
         recall_release,
         recall_requested,
-        redistribute,
-        order_released,
-        take_back_overshoot,
-        probe_the_unseen,
-        begin_request,
-        set_unchanged_since,
-        *sized,
+        *[step for rank in Rank for step in (*ranked.get(rank, ()), *_steps_at(rank, capabilities))],
+        *(() if minima_first else (size,)),
         remember_rest,
         *_steps_at(Point.BOUNDS, capabilities),
         publish,
@@ -66,7 +67,7 @@ def opening_steps(capabilities: Sequence[Capability]) -> tuple[Step, ...]:
     return (recall_release, recall_requested, size, *bounds, publish, note, report, remember)
 
 
-def _steps_at(point: Point, capabilities: Sequence[Capability]) -> list[Step]:
+def _steps_at(point: Point | Rank, capabilities: Sequence[Capability]) -> list[Step]:
     return [capability.steps[point] for capability in capabilities if point in capability.steps]
 
 

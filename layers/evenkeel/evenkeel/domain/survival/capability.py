@@ -18,7 +18,7 @@ from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.survival import HeldNodes, Survival, SurvivalFacts
-from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, Point, PoolInput
+from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, Point, PoolInput, Rank
 from evenkeel.domain.survival.minimum import order_to_survive, report_survival, set_survival_minima
 from evenkeel.domain.survival.pods import PodNeeds, needs_of, nodes_to_keep
 
@@ -102,7 +102,7 @@ def _minima(offer: PoolOffer, needs: PodNeeds, given: PoolInput, held: Mapping[s
 SURVIVAL = Capability(
     steps={
         Point.START: set_survival_minima,
-        Point.REPLICAS: order_to_survive,
+        Rank.SURVIVAL: order_to_survive,
         Point.BOUNDS: report_survival,
     },
     assume=_assume,
