@@ -124,7 +124,7 @@ def _await_drain(pool: PoolDraft, step: Draining) -> None:
     if not is_late:
         pool.check_at.append(deadline)
     elif destination is not None:
-        destination.limits.protected = False
+        destination.autoscaler.protected = False
     pool.convergence.report = Converging(
         left=_left(pool),
         step=step,
@@ -205,12 +205,12 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
             reason = reason or Reason.of(Rule.STEP_CANNOT_GIVE, zone=draft.group.identity.zone, why=blocked_by)
             continue
         if draft.key == order.destination:
-            draft.limits.protected = False
+            draft.autoscaler.protected = False
             draft.add_reason(Rule.STEP_UNDONE, group=order.source)
         elif not order.fallback:
             draft.add_reason(Rule.STEP_GIVES, zone=drafts[order.destination].group.identity.zone)
-        if Rule.STEP_MAX in draft.limits.caps:
-            draft.limits.caps[Rule.STEP_MAX] = draft.requested
+        if Rule.STEP_MAX in draft.limits:
+            draft.limits[Rule.STEP_MAX] = draft.requested
         pool.convergence.step = Deleting(
             phase="deleting", order=order, draining_group=draft.key, machine=choice.machine
         )
@@ -284,7 +284,7 @@ def _order(pool: PoolDraft, order: Order, source: Draft, destination: Draft) -> 
     else:
         reason = Reason.of(Rule.STEP_ORDERS, zone=source.group.identity.zone)
     give(1, [(destination, 1)], lambda _draft, _more: reason)
-    destination.limits.protected = True
+    destination.autoscaler.protected = True
     cap_zones(pool, source, destination)
     pool.convergence.surge = pool.pool.settings.converge.surge
     pool.convergence.step = Starting(phase="starting", order=order)

@@ -67,7 +67,7 @@ def return_pairs(pool: PoolDraft) -> Pairs:
 
 def least_replicas(pool: PoolDraft) -> dict[str, int]:
     """Return how many replicas each group keeps, by its key."""
-    return {draft.key: pool.least_of(draft) for draft in pool.groups}
+    return {draft.key: draft.fewest(in_a_move=True) for draft in pool.groups}
 
 
 def course_of(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
@@ -90,5 +90,5 @@ def course_of(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
 
 def _played(draft: Draft, more: int) -> Draft:
     """Return a copy of a draft with more or fewer replicas, and without the limit of the step in progress."""
-    caps: dict[Rule, int] = {rule: cap for rule, cap in draft.limits.caps.items() if rule is not Rule.STEP_MAX}
-    return replace(draft, requested=draft.requested + more, limits=replace(draft.limits, caps=caps))
+    limits: dict[Rule, int] = {rule: most for rule, most in draft.limits.items() if rule is not Rule.STEP_MAX}
+    return replace(draft, requested=draft.requested + more, limits=limits)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from evenkeel.domain.model.choices import DemandStage, Level, SurviveZones
 from evenkeel.domain.model.convergence import Deleting
-from evenkeel.domain.model.drafts import LASTING_CAPS, Draft, Fallback
+from evenkeel.domain.model.drafts import LASTING_LIMITS, Draft, Fallback
 from evenkeel.domain.model.groups import PoolId, State
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.pools import AnyPool, Pool
@@ -148,7 +148,7 @@ def _is_closed(pool: Pool, draft: Draft) -> bool:
     Such a max holds while Evenkeel itself orders in the pool, or lends the free nodes to other zones.
     """
     bounds, requested = draft.group.bounds, draft.group.requested
-    is_limited = any(draft.limits.caps.get(rule, requested + 1) <= requested for rule in LASTING_CAPS)
+    is_limited = any(draft.limits.get(rule, requested + 1) <= requested for rule in LASTING_LIMITS)
     return pool.settings.autoscaler and bounds is not None and bounds.max <= requested and not is_limited
 
 

@@ -46,7 +46,7 @@ def update_step(pool: PoolDraft) -> None:
         convergence = replace(convergence, step=Ordered(phase="ordered", order=order) if after is None else after)
         pool.convergence.surge = pool.pool.settings.converge.surge
     elif isinstance(step, Draining) and (destination := drafts.get(step.order.destination)) is not None:
-        destination.limits.protected = not step.is_undone
+        destination.autoscaler.protected = not step.is_undone
     pool.convergence.state = convergence
 
 
@@ -224,7 +224,7 @@ def excused_if_alone(pool: PoolDraft, order: Order, source: Draft | None) -> Ord
 def _cancelled(pool: PoolDraft, order: Order, drafts: Drafts) -> Cancelling | None:
     """Cancel the order in this plan if needed (principle 4). Return the new phase; None: the step remains Ordered."""
     source, destination = drafts.get(order.source), drafts[order.destination]
-    destination.limits.protected = True
+    destination.autoscaler.protected = True
     if pool.now < deadline_of(order, destination):
         cap_zones(pool, source, destination)
     reason = None if has_arrived(order, destination) else _cancel_reason(pool, order, source, destination)
@@ -236,8 +236,8 @@ def _cancelled(pool: PoolDraft, order: Order, drafts: Drafts) -> Cancelling | No
         return None
     take(destination, 1, Reason.of(Rule.STEP_TAKEN_BACK, why=reason), journaled=False)
     # Without this cap, a raise in the same patch could hide the cancelled replica.
-    destination.limits.caps[Rule.STEP_MAX] = destination.requested
-    destination.limits.protected = False
+    destination.limits[Rule.STEP_MAX] = destination.requested
+    destination.autoscaler.protected = False
     return Cancelling(phase="cancelling", order=order, replicas_after_cancel=destination.requested)
 
 
@@ -245,9 +245,9 @@ def cap_zones(pool: PoolDraft, source: Draft | None, destination: Draft) -> None
     """Keep autoscalers from ordering in either zone, because they do not count machines that others ordered."""
     if not pool.pool.settings.autoscaler:
         return
-    destination.limits.caps[Rule.STEP_MAX] = destination.requested
+    destination.limits[Rule.STEP_MAX] = destination.requested
     if source is not None and holder(pool, source) is None and not _is_alone(pool, source):
-        source.limits.caps[Rule.STEP_MAX] = source.requested
+        source.limits[Rule.STEP_MAX] = source.requested
 
 
 def has_arrived(order: Order, destination: Draft) -> bool:

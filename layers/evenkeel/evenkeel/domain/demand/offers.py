@@ -60,7 +60,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         room=min(room, limit),
         takes=draft.takes,
         before=group.requested,
-        min=pool.kept_of(draft),
+        min=draft.fewest(),
         held_nodes=0 if facts is None or facts.held is None else facts.held.nodes.get(draft.key, 0),
         template=group.template.node,
         ignored_taints=pool.pool.settings.ignored_taints,

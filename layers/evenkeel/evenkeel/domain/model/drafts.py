@@ -22,13 +22,21 @@ from evenkeel.domain.model.states import STEPS_APART, MemberSnapshot, Publicatio
 from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
 
-# The rules of ``LimitsDraft.caps``, in the order in which bounds are capped:
+# The rules of ``Draft.limits``, in the order in which bounds are capped:
 # - SLOW_START_MAX: while the zone recovers, the running nodes plus the nodes that may be added now
 # - STEP_MAX: during a step of converge, the requested replicas, so that no autoscaler orders here
 # - WORKER_SHARE: the largest number of replicas that the owner accepts
 # - ZONE_MAX: ``evenkeel.dev/zone-max``
-_CAP_RULES = (Rule.SLOW_START_MAX, Rule.STEP_MAX, Rule.WORKER_SHARE, Rule.ZONE_MAX)
-LASTING_CAPS = (Rule.WORKER_SHARE, Rule.ZONE_MAX)  # the caps that do not depend on the group's health
+LIMITS = (Rule.SLOW_START_MAX, Rule.STEP_MAX, Rule.WORKER_SHARE, Rule.ZONE_MAX)
+LASTING_LIMITS = (Rule.WORKER_SHARE, Rule.ZONE_MAX)  # the limits that do not depend on the group's health
+# The rules of ``Draft.floors``:
+# - REPLICAS_OF_OTHERS: the requested replicas of a group whose replicas another writer owns
+# - WORKER_SHARE: the smallest number of replicas that the owner of the replicas accepts
+# - OWNER_MIN_MIN: the smallest min that the owner of the bounds accepts
+# - ZONE_MIN: ``evenkeel.dev/zone-min``
+# - STRATEGY: the strategy's min, if it publishes one for each zone; otherwise that is only a share of PoolMinimum
+# - SURVIVAL_MIN: the replicas with which the pool survives the loss of another zone
+_OWNER_FLOORS = (Rule.REPLICAS_OF_OTHERS, Rule.WORKER_SHARE, Rule.OWNER_MIN_MIN)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,15 +71,13 @@ class HealthDraft:
 
 
 @dataclass(slots=True)
-class LimitsDraft:
-    """The limits of a group's replicas and of its bounds."""
+class AutoscalerDraft:
+    """What an autoscaler must not do in a group."""
 
-    caps: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
     # True: min is at least requested, so that no autoscaler removes the new node of a converge step.
     protected: bool = False
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
-    survival_min: int = 0  # the replicas that the group keeps, so that the pool survives the loss of another zone
-    survival_bound: int = 0  # the same for autoscalers only: Evenkeel itself evaluates the pods of each node
+    survival_min: int = 0  # like the floor SURVIVAL_MIN, where Evenkeel itself evaluates the pods of each node
 
 
 # Fields with a default are not keyword-only, because Python sets the defaults of keyword-only parameters one by one,
@@ -87,7 +93,9 @@ class Draft(GroupPlan):
     replicas_are_ours: bool = True  # False: another writer owns the group's replicas
     may_grow: bool = True  # False: Evenkeel does not write the group, and no other controller adds machines to it
     health: HealthDraft = field(default_factory=HealthDraft)
-    limits: LimitsDraft = field(default_factory=LimitsDraft)
+    limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
+    floors: dict[Rule, int] = field(default_factory=dict)  # the fewest replicas that the group may have, by rule
+    autoscaler: AutoscalerDraft = field(default_factory=AutoscalerDraft)
     key: str = field(init=False)  # the key under which the pool's state stores this group
 
     def __post_init__(self) -> None:
@@ -103,22 +111,31 @@ class Draft(GroupPlan):
         return tie_of(self.pool_id, self.group)
 
     @property
-    def caps(self) -> list[tuple[Rule, int]]:
-        """Return every cap on growth with its rule. The causes are zones in doubt, limits of owners, and zone-max."""
-        return [(rule, self.limits.caps[rule]) for rule in _CAP_RULES if rule in self.limits.caps]
+    def most(self) -> int | None:
+        """Return the most replicas that the limits allow; None: there is no limit."""
+        return min(self.limits.values()) if self.limits else None
+
+    def fewest(self, *, in_a_move: bool = False) -> int:
+        """Return the fewest replicas that the floors allow.
+
+        A move to another zone of the pool may break SURVIVAL_MIN, because the pool keeps the node.
+        """
+        return max(
+            [nodes for rule, nodes in self.floors.items() if not (in_a_move and rule is Rule.SURVIVAL_MIN)], default=0
+        )
 
     @property
-    def cap(self) -> int | None:
-        """Return the lowest cap on growth; None: there is none."""
-        return min(self.limits.caps.values()) if self.limits.caps else None
+    def owner_min(self) -> int:
+        """Return the fewest replicas that the owner of the replicas, or of the bounds, accepts."""
+        return max([self.floors.get(rule, 0) for rule in _OWNER_FLOORS])
 
     @property
     def room(self) -> int:
-        """Return how many more replicas the caps allow. The group's state does not matter."""
+        """Return how many more replicas the limits allow. The group's state does not matter."""
         if not self.replicas_are_ours:
             return 0
-        cap = self.cap
-        return max(0, (LARGEST_COUNT if cap is None else cap) - self.requested)
+        most = self.most
+        return max(0, (LARGEST_COUNT if most is None else most) - self.requested)
 
     @property
     def takes_nodes(self) -> bool:
@@ -194,31 +211,9 @@ class Draft(GroupPlan):
             return self.requested
         return min(self.requested, self.alive + (self.group.unmade if self.group.makes_machines else 0))
 
-    @property
-    def zone_share(self) -> int:
-        """Return the replicas that ``evenkeel.dev/zone-min`` keeps."""
-        zone_min = self.group.annotations.zone_min
-        return self._kept(zone_min) if zone_min else 0
-
-    @property
-    def survival_share(self) -> int:
-        """Return the replicas that ``survive-zones`` keeps."""
-        least = max(self.limits.survival_min, self.limits.survival_bound)
-        return self._kept(least) if least else 0
-
-    def _kept(self, least: int) -> int:
+    def kept(self, nodes: int) -> int:
         """Return as many of these replicas as the group requests. In a fenced group, only running ones are kept."""
-        return min(least, self.requested, self.group.running if self.state is State.FENCED else self.requested)
-
-    @property
-    def owner_min(self) -> int:
-        """Return the fewest replicas that the owner of the replicas, or of the bounds, accepts."""
-        if not self.replicas_are_ours:
-            return self.requested
-        return max(
-            self.group.owner.allowed_replicas.min if self.group.owner.allowed_replicas else 0,
-            self.group.owner.least_min,
-        )
+        return min(nodes, self.requested, self.group.running if self.state is State.FENCED else self.requested)
 
     def is_far_below(self, other: "Draft") -> bool:
         """Return True if this group would not be the larger one even after one node moved to it from the other group.
@@ -373,7 +368,7 @@ class Fallback:
 
     def spare_of(self, draft: Draft) -> int:
         """Return how many nodes a group may lose within PoolMinimum, its own minimum and its published min."""
-        low = max(draft.owner_min, draft.group.annotations.zone_min or 0)
+        low = draft.fewest()
         if self.keeps_minima and draft.group.bounds is not None:
             low = max(low, draft.group.bounds.min)
         return min(self.held.get(draft.key, 0), self.requested - self.pool.min, draft.requested - low)
@@ -510,22 +505,6 @@ class PoolDraft:
         """
         reserved = self.reserved_nodes() if self.pool.settings.strategy.adds_up else 0
         return self.pool.max - reserved - self.target
-
-    def kept_of(self, draft: Draft) -> int:
-        """Return the fewest replicas that a group keeps when nodes leave the pool."""
-        return max(self.least_of(draft), draft.limits.survival_min)
-
-    def least_of(self, draft: Draft) -> int:
-        """Return the fewest replicas that a group keeps when nodes move to another zone.
-
-        The strategy's min counts only if the strategy publishes minima for zones. Otherwise that min is only a share
-        of PoolMinimum, and a single zone may have fewer replicas.
-        """
-        low = max(draft.owner_min, draft.group.annotations.zone_min or 0)
-        if self.pool.settings.strategy.publishes_minima and self.bounds.sizes:
-            sizes = zip(self.groups, self.bounds.sizes, strict=True)
-            low = max(low, next(size.min for other, size in sizes if other is draft))
-        return low
 
     def reserved_nodes(self) -> int:
         """Return the number of reserved nodes: nodes that bounds let a group request, and Evenkeel cannot lower them.

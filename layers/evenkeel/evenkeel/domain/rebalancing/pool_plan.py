@@ -283,7 +283,7 @@ def _unevenness(draft: PoolDraft) -> Reason | None:
 def _closes(draft: PoolDraft) -> bool:
     """Return True if the bounds keep an autoscaler from ordering nodes once the plan is written."""
     was_closed = draft.pool.state.closed_at is not None
-    return any([group.limits.closes or (was_closed and stays_closed(group)) for group in draft.groups])
+    return any([group.autoscaler.closes or (was_closed and stays_closed(group)) for group in draft.groups])
 
 
 def _orders_after(draft: PoolDraft) -> Mapping[str, PastOrder] | None:

@@ -12,7 +12,7 @@ zone's min. Every rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps thes
 
 from collections.abc import Sequence
 
-from evenkeel.domain.model.drafts import LASTING_CAPS, Draft, PoolDraft, SurvivalDraft
+from evenkeel.domain.model.drafts import LASTING_LIMITS, Draft, PoolDraft, SurvivalDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -40,7 +40,7 @@ def set_survival_minima(pool: PoolDraft) -> None:
         enough = _with_enough(pool, [draft.requested for draft in pool.groups])
         level = levelled(_shares(pool.groups, fixed, enough), pool.pool.min, total=sum(level)) or enough
     for draft, nodes in zip(pool.groups, level, strict=True):
-        draft.limits.survival_min = nodes
+        draft.floors[Rule.SURVIVAL_MIN] = nodes
 
 
 def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: SurvivalFacts) -> None:
@@ -63,7 +63,7 @@ def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: Surviv
     for draft in pool.groups if pool.pool.settings.autoscaler else ():
         published = 0 if draft.group.bounds is None else draft.group.bounds.min
         # While pods are not read, the published mins stay, so that no autoscaler removes a needed node meanwhile.
-        draft.limits.survival_bound = published if facts.result is None else facts.minima.get(draft.key, 0)
+        draft.autoscaler.survival_min = published if facts.result is None else facts.minima.get(draft.key, 0)
 
 
 def _is_possible(pool: PoolDraft, level: Sequence[int] | None) -> bool:
@@ -126,7 +126,7 @@ def report_survival(pool: PoolDraft) -> None:
         # With the next nodes, another zone may become the largest. So the pool may need more nodes than remain to be
         # replaced.
         short = max(short, sum(_with_enough(pool, running)) - sum(running))
-    kept = sum(min(draft.limits.survival_min, draft.requested) for draft in pool.groups)
+    kept = sum(min(draft.floors.get(Rule.SURVIVAL_MIN, 0), draft.requested) for draft in pool.groups)
     survival.result = Survival(short=short, held=max(0, kept - needed))
 
 
@@ -160,7 +160,7 @@ def _is_fixed(draft: Draft) -> bool:
 
 
 def _cap(draft: Draft) -> int:
-    caps = [draft.limits.caps[rule] for rule in LASTING_CAPS if rule in draft.limits.caps]
+    caps = [draft.limits[rule] for rule in LASTING_LIMITS if rule in draft.limits]
     if draft.group.owner.bounds_held and draft.group.bounds is not None:
         caps.append(draft.group.bounds.max)
     return min(caps, default=LARGEST_COUNT)

@@ -104,7 +104,7 @@ class _Share:
     __slots__ = ("basis", "cap", "draft", "max", "state", "steps", "target")
 
     def __init__(self, draft: Draft, pool_max: int) -> None:
-        group, limit, target, state = draft.group, draft.cap, draft.target, draft.state
+        group, limit, target, state = draft.group, draft.most, draft.target, draft.state
         if group.owner.bounds_held:
             state = State.FROZEN  # a group with held bounds is sized as if frozen
         elif state is not State.HEALTHY and draft.is_unfenced:
@@ -293,7 +293,7 @@ class _Deal:
         """Return the sizes. PoolMinimum is leveled over the groups, and no min is above the group's replicas."""
         minima, spaces = [], []
         for share in self._shares:
-            low, room = share.draft.zone_share, share.target
+            low, room = share.draft.kept(share.draft.floors.get(Rule.ZONE_MIN, 0)), share.target
             if share.state is not State.HEALTHY:
                 group = share.draft.group
                 if share.state is State.FROZEN:

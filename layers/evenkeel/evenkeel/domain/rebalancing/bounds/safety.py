@@ -7,14 +7,18 @@ autoscaler (clusterapi_controller.go:804-808). A max below the replicas stops sc
 """
 
 from evenkeel.domain.model.choices import Size
-from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.drafts import LIMITS, Draft, PoolDraft
 from evenkeel.domain.model.groups import Bounds, NodeGroup, State
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 
 
 def size(pool: PoolDraft) -> None:
     """Set the size of each group, as the pool's strategy computes it."""
-    pool.bounds.sizes = pool.pool.settings.strategy.size(pool)
+    strategy = pool.pool.settings.strategy
+    pool.bounds.sizes = strategy.size(pool)
+    if strategy.publishes_minima:
+        for draft, its in zip(pool.groups, pool.bounds.sizes, strict=True):
+            draft.floors[Rule.STRATEGY] = its.min
 
 
 def publish(pool: PoolDraft) -> None:
@@ -30,13 +34,14 @@ def publish(pool: PoolDraft) -> None:
             draft.add_reason(Rule.BOUNDS_HELD, owner=str(owner.numbers and owner.numbers.ref))
             continue
         maximum = _capped(pool, draft, proposal)
-        if (share := draft.zone_share) > minimum:
-            minimum = share
-            draft.add_reason(Rule.ZONE_MIN, min=minimum, zone_min=draft.group.annotations.zone_min)
-        if (share := draft.survival_share) > minimum:
-            minimum = share
+        if (zone_min := draft.floors.get(Rule.ZONE_MIN, 0)) and draft.kept(zone_min) > minimum:
+            minimum = draft.kept(zone_min)
+            draft.add_reason(Rule.ZONE_MIN, min=minimum, zone_min=zone_min)
+        survival_min = max(draft.floors.get(Rule.SURVIVAL_MIN, 0), draft.autoscaler.survival_min)
+        if survival_min and draft.kept(survival_min) > minimum:
+            minimum = draft.kept(survival_min)
             draft.add_reason(Rule.SURVIVAL_MIN, min=minimum)
-        if draft.limits.protected and minimum < draft.requested:
+        if draft.autoscaler.protected and minimum < draft.requested:
             minimum = draft.requested
             draft.add_reason(Rule.STEP_MIN, min=minimum)
         draft.bounds, reasons = safe_bounds(minimum, maximum, draft.group, draft.requested)
@@ -52,21 +57,23 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     if draft.state is State.FENCED and not draft.is_unfenced:
         maximum = draft.requested
         # A drill's fence is opened like a closed group, if the pool is paused or put into dry run meanwhile.
-        draft.limits.closes = draft.health.is_drilled
+        draft.autoscaler.closes = draft.health.is_drilled
         draft.add_reason(Rule.FENCE, requested=draft.requested)
     elif draft.state is State.UNHEALTHY and group.annotations.fencing_enabled:
         maximum = draft.requested
         draft.add_reason(Rule.UNHEALTHY_MAX, requested=draft.requested)
     elif (rule := _closing_rule(pool, draft)) is not None:
         maximum = _closed(pool, draft, rule)
-        draft.limits.closes = maximum < proposal.max
+        draft.autoscaler.closes = maximum < proposal.max
     else:
         draft.reasons.append(proposal.why)
         if pool.opens:
             draft.add_reason(Rule.OPENED)
         if draft.state is State.PROBING and not draft.is_unfenced:
             maximum = _cut(draft, maximum, draft.requested + draft.probe, Rule.PROBE)
-    for rule, cap in draft.caps if draft.limits.caps else ():
+    for rule in LIMITS if draft.limits else ():
+        if (cap := draft.limits.get(rule)) is None:
+            continue
         facts: dict[Rule, dict[str, Fact]] = {
             Rule.SLOW_START_MAX: {"nodes": cap - group.running},
             Rule.WORKER_SHARE: {"share": cap},

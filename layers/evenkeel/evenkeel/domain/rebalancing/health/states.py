@@ -166,19 +166,32 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
             held=_held(group),
             marked=stored.marked,
         )
-    if group.owner.allowed_replicas is not None:
-        draft.limits.caps[Rule.WORKER_SHARE] = group.owner.allowed_replicas.max
-    if group.annotations.zone_max is not None:
-        draft.limits.caps[Rule.ZONE_MAX] = group.annotations.zone_max
+    _set_limits(draft)
     if state is not State.HEALTHY:
         _explain_state(draft, health, now)
         draft.health.lost_before = _lost_before(draft, health, pool.settings.backoff, now)
     if health.slow_start:
-        draft.limits.caps[Rule.SLOW_START_MAX] = group.running - draft.machines.starting + health.slow_start
+        draft.limits[Rule.SLOW_START_MAX] = group.running - draft.machines.starting + health.slow_start
         draft.add_reason(Rule.SLOW_START, nodes=health.slow_start)
     if group.frozen_because is None and not draft.replicas_are_ours:
         _explain_replicas(draft, contest)
     return draft
+
+
+def _set_limits(draft: Draft) -> None:
+    """Set the limits and floors that the owner and the annotations of the group give."""
+    owner, annotations = draft.group.owner, draft.group.annotations
+    if owner.allowed_replicas is not None:
+        draft.limits[Rule.WORKER_SHARE] = owner.allowed_replicas.max
+        draft.floors[Rule.WORKER_SHARE] = owner.allowed_replicas.min
+    if owner.least_min:
+        draft.floors[Rule.OWNER_MIN_MIN] = owner.least_min
+    if not draft.replicas_are_ours:
+        draft.floors[Rule.REPLICAS_OF_OTHERS] = draft.requested
+    if annotations.zone_max is not None:
+        draft.limits[Rule.ZONE_MAX] = annotations.zone_max
+    if annotations.zone_min is not None:
+        draft.floors[Rule.ZONE_MIN] = annotations.zone_min
 
 
 def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:

@@ -83,7 +83,7 @@ def remove(pool: PoolDraft, machines: Mapping[str, Sequence[MachineRef]]) -> int
         named = machines.get(draft.key, ())
         if not named or draft.drain_blocked_by is not None:
             continue
-        spare = min(pool.target - pool.pool.min, draft.requested - pool.kept_of(draft))
+        spare = min(pool.target - pool.pool.min, draft.requested - draft.fewest())
         going = tuple(named[: max(0, spare)])
         if going:
             draft.removal = Removal(machines=going)

@@ -186,10 +186,14 @@ def _minima(pool: PoolDraft) -> dict[str, int]:
     is_raised = until is not None and pool.now < until
     if is_raised or (pool.survival is not None and pool.survival.facts is not None):
         sizes = pool.pool.settings.strategy.size(pool)
-        least = {draft.key: max(size.min, draft.zone_share) for draft, size in zip(pool.groups, sizes, strict=True)}
+        minima = [
+            (draft, max(size.min, draft.floors.get(Rule.ZONE_MIN, 0)))
+            for draft, size in zip(pool.groups, sizes, strict=True)
+        ]
+        least = {draft.key: draft.kept(minimum) for draft, minimum in minima}
     else:
         least = {draft.key: 0 if draft.group.bounds is None else draft.group.bounds.min for draft in pool.groups}
-    return {draft.key: max(least[draft.key], draft.limits.survival_min) for draft in pool.groups}
+    return {draft.key: max(least[draft.key], draft.floors.get(Rule.SURVIVAL_MIN, 0)) for draft in pool.groups}
 
 
 def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
