@@ -73,7 +73,7 @@ def _is_like(fallback: Pool, first: Pool, check: Check) -> bool:
 def _takes_nodes(fallback: Fallback, check: Check) -> bool:
     """Return True if an autoscaler or Evenkeel orders nodes for pods, and can order one in the fallback."""
     is_ordered = fallback.pool.settings.autoscaler or check.policy.demand.orders
-    has_room = fallback.requested < fallback.pool.max and any(draft.takes_nodes for draft in fallback.groups)
+    has_room = fallback.requested < fallback.pool.max and any(draft.takes for draft in fallback.groups)
     return is_ordered and has_room
 
 

@@ -138,11 +138,6 @@ class Draft(GroupPlan):
         return max(0, (LARGEST_COUNT if most is None else most) - self.requested)
 
     @property
-    def takes_nodes(self) -> bool:
-        """Return True if the group is healthy and may get more replicas."""
-        return self.state is State.HEALTHY and self.room > 0
-
-    @property
     def takes(self) -> int:
         """Return how many nodes the group takes from groups that fail.
 
@@ -515,9 +510,8 @@ class PoolDraft:
         """
         reserves, reserved = self.pool.settings.strategy.reserves, 0
         for draft in self.groups:
-            owner = draft.group.owner
-            if owner.bounds_held or draft.state is State.FROZEN:
-                reserved += draft.kept_room
-            if reserves and owner.least_max > draft.requested and draft.state is not State.FROZEN:
-                reserved += 0 if draft.takes_nodes else owner.least_max - draft.requested
+            reserved += draft.kept_room
+            empty = max(0, draft.group.owner.least_max - draft.requested)
+            if reserves and empty and draft.state is not State.FROZEN and not draft.takes:
+                reserved += empty
         return 0 if reserved and all([draft.group.owner.bounds_held for draft in self.groups]) else reserved

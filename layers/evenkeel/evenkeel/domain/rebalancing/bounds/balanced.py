@@ -112,7 +112,7 @@ class _Share:
         self.draft, self.target, self.state = draft, target, state
         # The highest max that the group may get. Without a cap, only the headroom limits it.
         self.cap = target + pool_max if limit is None else limit
-        self.max = target if state is State.HEALTHY else target + draft.kept_room
+        self.max = target + draft.kept_room
         self.steps: tuple[Reason, ...] = ()
         fixed: int | str = ""
         if state is State.PROBING:
