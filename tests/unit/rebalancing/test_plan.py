@@ -162,6 +162,14 @@ def test_probes_of_invisible_zones_count_for_max_step() -> None:
     assert sum(requested(pool_plan(unseen, numbers(0, 9), probing="abc"))) == 2
 
 
+def test_max_step_does_not_hide_nodes_that_no_zone_may_get() -> None:
+    """Of 6 missing nodes, this plan orders 2 and a later one 1. The zones may get no more."""
+    found = pool_plan(zones((0, 0, 0), max_step=2, zone_max=1), numbers(6, 9))
+    assert sum(requested(found)) == 2
+    assert found.report.starved == 3
+    assert [note.facts["later"] for note in found.report.notes if note.rule is Rule.MAX_STEP] == [1]
+
+
 class TestHalfAList:
     """No more than half of the groups of the last check, as from a server that answers in halves."""
 

@@ -1,5 +1,9 @@
 """The steps of a pool are data, and safety follows everything that decides a number."""
 
+import ast
+import re
+from pathlib import Path
+
 import pytest
 
 from evenkeel.domain.model.choices import Size, Strategy
@@ -13,10 +17,11 @@ from evenkeel.domain.rebalancing.bounds import strategies
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE, LAX_GREEDY
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES, read_strategy
-from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, Point
+from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, Point, Rank
 from evenkeel.domain.rebalancing.plan import run_pipeline
 from evenkeel.domain.rebalancing.steps import steps_of
 from evenkeel.texts.english import sentences
+from sandbox.template import ROOT
 from tests.builders import MINUTE, NOW, maxima, numbers, pool_plan, zones
 from tests.parts import replace
 
@@ -54,6 +59,28 @@ MINIMA_FIRST = ["size", "raise_to_own_minimum", *ORDERS]
 )
 def test_the_order_of_the_steps(strategy: Strategy, middle: list[str]) -> None:
     assert [step.__name__ for step in steps_of(strategy, CAPABILITIES)] == [*BEFORE, *middle, *AFTER]
+
+
+def test_each_rank_has_a_reason() -> None:
+    assert [rank.name for rank in Rank if not re.fullmatch(r"[A-Z].{30,}\.", rank.value)] == []
+
+
+def written(path: Path) -> set[str]:
+    """The names among ``requested`` and ``journal_delta`` that a file assigns as attributes of other objects."""
+    targets = [
+        target
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    ]
+    found = {each for target in targets for each in ast.walk(target) if isinstance(each, ast.Attribute)}
+    return {each.attr for each in found if ast.unparse(each.value) != "self"} & {"requested", "journal_delta"}
+
+
+def test_only_order_give_and_take_write_replicas_and_the_change_of_the_journal() -> None:
+    domain = ROOT / "layers" / "evenkeel" / "evenkeel" / "domain"
+    writers = {str(path.relative_to(domain)): names for path in domain.rglob("*.py") if (names := written(path))}
+    assert writers == {"rebalancing/replicas/changes.py": {"requested", "journal_delta"}}
 
 
 def halves(pool: PoolDraft) -> list[Size]:
