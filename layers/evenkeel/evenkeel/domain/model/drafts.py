@@ -90,7 +90,6 @@ class Draft(GroupPlan):
     bounds: Bounds | None = None
     reasons: list[Reason] = field(default_factory=list)
     machines: MachineCounts = MachineCounts()
-    replicas_are_ours: bool = True  # False: another writer owns the group's replicas
     may_grow: bool = True  # False: Evenkeel does not write the group, and no other controller adds machines to it
     health: HealthDraft = field(default_factory=HealthDraft)
     limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
@@ -123,6 +122,11 @@ class Draft(GroupPlan):
         return max(
             [nodes for rule, nodes in self.floors.items() if not (in_a_move and rule is Rule.SURVIVAL_MIN)], default=0
         )
+
+    @property
+    def replicas_are_ours(self) -> bool:
+        """Return False if another writer owns the group's replicas."""
+        return Rule.REPLICAS_OF_OTHERS not in self.floors
 
     @property
     def owner_min(self) -> int:

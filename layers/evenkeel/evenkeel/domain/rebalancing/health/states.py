@@ -154,7 +154,6 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
         group.bounds,
         pool_id=pool.id,
         provision_timeout=timeout,
-        replicas_are_ours=not (group.owner.max_only or contest.contested_replicas or contest.replicas_applied_by),
         may_grow=_may_grow(group, state, autoscaler=pool.settings.autoscaler),
         pins=group.ours.pinned,
     )
@@ -166,7 +165,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
             held=_held(group),
             marked=stored.marked,
         )
-    _set_limits(draft)
+    _set_limits(draft, contest)
     if state is not State.HEALTHY:
         _explain_state(draft, health, now)
         draft.health.lost_before = _lost_before(draft, health, pool.settings.backoff, now)
@@ -178,15 +177,15 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
     return draft
 
 
-def _set_limits(draft: Draft) -> None:
-    """Set the limits and floors that the owner and the annotations of the group give."""
+def _set_limits(draft: Draft, contest: ContestHistory) -> None:
+    """Set the limits and floors that the group's owner, other writers and its annotations give."""
     owner, annotations = draft.group.owner, draft.group.annotations
     if owner.allowed_replicas is not None:
         draft.limits[Rule.WORKER_SHARE] = owner.allowed_replicas.max
         draft.floors[Rule.WORKER_SHARE] = owner.allowed_replicas.min
     if owner.least_min:
         draft.floors[Rule.OWNER_MIN_MIN] = owner.least_min
-    if not draft.replicas_are_ours:
+    if owner.max_only or contest.contested_replicas or contest.replicas_applied_by:
         draft.floors[Rule.REPLICAS_OF_OTHERS] = draft.requested
     if annotations.zone_max is not None:
         draft.limits[Rule.ZONE_MAX] = annotations.zone_max
