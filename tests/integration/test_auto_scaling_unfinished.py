@@ -21,7 +21,7 @@ from tests.timed import worker
 
 
 def killed(at: int, how: How, behavior: Behavior) -> tuple[Stage, House, Life]:
-    """Kill a run at one call of AWS, or of the store of decisions. From then on, the dead run reaches neither AWS nor the table."""
+    """Kill a run at one call of AWS or of the decisions. From then on, it reaches neither AWS nor the table."""
     stage, _ = outage(dry_run=False)
     stage.api.behavior.become(behavior)
     life = Life(at=at, how=how)

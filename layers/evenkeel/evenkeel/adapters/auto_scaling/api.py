@@ -137,13 +137,17 @@ class AutoScalingApi:
                 return group
         raise ConflictError(f"Auto Scaling group {name} is gone since it was read")
 
-    def activities(self, name: str = "") -> Iterator[Sequence[Described]]:
-        """Yield the pages of the newest activities: of one group or, without a name, of the account and Region."""
+    def activities(self, name: str = "") -> Iterator[tuple[Sequence[Described], bool]]:
+        """Yield the pages of the newest activities: of one group or, without a name, of the account and Region.
+
+        With each page comes True if it is the last one.
+        """
         since = (self.now() - _ACTIVITIES_READ).strftime("%Y-%m-%dT%H:%M:%SZ")
         request: dict[str, Any] = {"Filters": [{"Name": "StartTimeLowerBound", "Values": [since]}], "MaxRecords": _PAGE}
         if name:
             request["AutoScalingGroupName"] = name
-        return self._pages("describe_scaling_activities", name, "Activities", request)
+        for answer in self._answers("describe_scaling_activities", name, "Activities", request):
+            yield answer["Activities"], not answer.get("NextToken")
 
     def refresh(self, name: str) -> str | None:
         """Return the status of the group's instance refresh in progress; None: there is none.
@@ -169,10 +173,15 @@ class AutoScalingApi:
     def _pages(
         self, operation: str, place: str, part: str, request: Mapping[str, Any]
     ) -> Iterator[Sequence[Described]]:
+        return (answer[part] for answer in self._answers(operation, place, part, request))
+
+    def _answers(
+        self, operation: str, place: str, part: str, request: Mapping[str, Any]
+    ) -> Iterator[Mapping[str, Any]]:
         token: dict[str, Any] = {}
         while True:
             answer = self._read(self._auto_scaling(), operation, place, part, {**request, **token})
-            yield answer[part]
+            yield answer
             if not answer.get("NextToken"):
                 return
             token = {"NextToken": answer["NextToken"]}

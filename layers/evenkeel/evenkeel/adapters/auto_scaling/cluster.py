@@ -11,7 +11,7 @@ from typing import Protocol
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
 from evenkeel.adapters.auto_scaling.autoscaler_status import with_autoscaler_bounds
-from evenkeel.adapters.auto_scaling.bulk_reads import read_launches, read_node_groups
+from evenkeel.adapters.auto_scaling.bulk_reads import named_reads_of_a_check, read_launches, read_node_groups
 from evenkeel.adapters.auto_scaling.decisions import DecisionsInMemory, DecisionStore
 from evenkeel.adapters.auto_scaling.read import (
     Described,
@@ -145,7 +145,11 @@ class AutoScalingCluster:
         # Groups with several zones are skipped.
         single = {str(item["AutoScalingGroupName"]): item for item in described if len(item["AvailabilityZones"]) == 1}
         short = {name for name, item in single.items() if item["DesiredCapacity"] > len(instances_of(item))}
-        activities, unread = read_launches(self._api, short.union(single.keys() & named))
+        # The command line, which names no writer, reads the cluster once.
+        is_check = bool(self._name) and not self._consistent
+        most_named = named_reads_of_a_check(len(described)) if is_check else None
+        wanted = short.union(single.keys() & named)
+        activities, unread = read_launches(self._api, wanted, most_named=most_named)
         managed = {name: names for name, item in single.items() if (names := node_group_of(item))}
         node_groups = read_node_groups(self._api, set(managed.values()))
         undescribed = [name for name, names in managed.items() if names not in node_groups]

@@ -194,7 +194,8 @@ class GroupWriter:
             tags_before[ADOPTED] = adopted
         if move is not None:
             tags_before[MOVE] = self._announced(member, move, change)
-        if DECISION not in tags or tags_before or change.named or change.only_raises_max:
+        is_new = DECISION not in tags or not self._decisions.get(name)
+        if is_new or tags_before or change.named or change.only_raises_max:
             tags_before[DECISION] = for_tag(decision, _VALUE_LENGTH, writer=self._writer)
         self._begin(name, change, decision)
         self._write_tags(member, tags_before)
