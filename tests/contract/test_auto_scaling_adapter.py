@@ -21,6 +21,7 @@ from evenkeel.application.errors import (
     EvenkeelError,
     ForbiddenError,
     RejectedError,
+    TooLateError,
 )
 from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, PublishedBounds, State
 from evenkeel.domain.model.plans import GroupPlan, Removal
@@ -54,7 +55,7 @@ def patch_of(group: NodeGroup, bounds: Bounds | None, requested: int | None = No
 
 def write(stage: Stage, bounds: Bounds | None, requested: int | None = None, name: str = NAME, **more: Any) -> None:
     """Read the groups, mark what the patch removes, and write one patch, as a run does."""
-    cluster = stage.clusters.open(stage.record, plenty)
+    cluster = stage.clusters.open(stage.record, more.pop("remaining", plenty))
     (group,) = (group for group in cluster.observe().groups if group.key.name == name)
     more.setdefault("meanwhile", lambda: None)()
     move, patch = more.pop("move", None), patch_of(group, bounds, requested, removal=more.get("removal", Removal()))
@@ -171,6 +172,17 @@ class TestWriting:
         assert writes_of(stage) == ["SuspendProcesses", "UpdateAutoScalingGroup", "ResumeProcesses"]
         write(stage, Bounds(0, 6))
         assert writes_of(stage) == ["CreateOrUpdateTags", "UpdateAutoScalingGroup"]
+
+    def test_a_write_that_may_not_end_in_time_is_not_begun(self, stage: Stage) -> None:
+        stage.pool()
+        write(stage, Bounds(1, 9))
+        writes_of(stage)
+        with pytest.raises(TooLateError):
+            write(stage, Bounds(1, 4), remaining=lambda: 9.0)
+        assert writes_of(stage) == []
+        assert '"unfinished"' not in stage.decision(NAME)
+        write(stage, Bounds(0, 9), remaining=lambda: 9.0)
+        assert writes_of(stage) == ["UpdateAutoScalingGroup"], "no process is suspended"
 
     def test_bounds_are_one_request_without_a_desired_capacity(self, stage: Stage) -> None:
         stage.pool()

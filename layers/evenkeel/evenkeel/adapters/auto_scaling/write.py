@@ -50,7 +50,13 @@ from evenkeel.adapters.auto_scaling.read import (
     tags_of,
 )
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, MOVE
-from evenkeel.application.errors import ClusterUnavailableError, ConflictError, ForbiddenError, RejectedError
+from evenkeel.application.errors import (
+    ClusterUnavailableError,
+    ConflictError,
+    ForbiddenError,
+    RejectedError,
+    TooLateError,
+)
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.rebalancing.annotations import (
     begun,
@@ -73,6 +79,7 @@ _TERMINATE = "Terminate"
 _UPDATE = "update_auto_scaling_group"
 # Another run may still carry out an unfinished write that is younger.
 _UNFINISHED_AFTER = timedelta(seconds=60)
+_CALLS_SUSPENDED = 5  # of a write, from a tag until it resumes the process
 _REPAIRS = 3  # how often the desired capacity is raised to the instances before the process is resumed anyway
 # Seconds between reads of a group that do not show yet what was sent. Auto Scaling's documentation does not say how old
 # a read may be; EC2's says that reads are old for seconds. Together, these waits are longer than the oldest known read.
@@ -197,7 +204,7 @@ class GroupWriter:
         is_new = DECISION not in tags or not self._decisions.get(name)
         if is_new or tags_before or change.named or change.only_raises_max:
             tags_before[DECISION] = for_tag(decision, _VALUE_LENGTH, writer=self._writer)
-        self._begin(name, change, decision)
+        self._begin(member, change, decision)
         self._write_tags(member, tags_before)
         self._confirm_named(member, change, tags_before)
         self._confirm_raise(member, change, tags_before)
@@ -213,7 +220,7 @@ class GroupWriter:
     def _leave(self, member: Member, change: _Change, decision: str) -> None:
         """Write the group's own numbers, and delete what Evenkeel has stored about it."""
         tags, tags_before = tags_of(change.newest), dict[str, str]()
-        self._begin(member.name, change, decision)
+        self._begin(member, change, decision)
         if change.only_raises_max:
             tags_before[DECISION] = for_tag(decision, _VALUE_LENGTH, writer=self._writer)
         self._write_tags(member, tags_before)
@@ -225,8 +232,11 @@ class GroupWriter:
 
     # The decision, in the table
 
-    def _begin(self, name: str, change: _Change, decision: str) -> None:
-        """Store that the write of a group begins."""
+    def _begin(self, member: Member, change: _Change, decision: str) -> None:
+        """Store that the write of a group begins. Raises TooLateError."""
+        name = member.name
+        if change.may_terminate and not self._api.may_begin(_CALLS_SUSPENDED):
+            raise TooLateError(f"{self._place(member)}: too little time is left to end a write")
         self.unfinished.add(name)
         self._save(name, begun(decision, change.before, writer=self._writer, suspends=change.may_terminate))
 
