@@ -11,6 +11,7 @@ from typing import Any
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
 from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters, writer_name
+from evenkeel.adapters.auto_scaling.decisions import DecisionsInMemory
 from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
 from evenkeel.adapters.auto_scaling.read import Refreshing
 from evenkeel.adapters.aws_session import AwsSession
@@ -50,12 +51,14 @@ class SimulatedClock:
 
 
 class InProcess:
-    """Opens clusters on a simulated API in this process. `wrap` may replace each client."""
+    """Opens clusters on a simulated API in this process. `wrap` may replace each client, `wrap_store` the decisions."""
 
     def __init__(self, api: AutoScaling, eks: ManagedNodeGroups, wrap: Callable[[Any], Any] = lambda one: one) -> None:
         self.api, self.eks, self.wrap = api, eks, wrap
         self.clock = SimulatedClock(api)
         self.node_groups = NodeGroups(random=lambda: 0.0)
+        self.decisions = DecisionsInMemory()
+        self.wrap_store: Callable[[DecisionsInMemory], Any] = lambda store: store
         self.refreshing: Refreshing = {}
         self.stack = "evenkeel"
         self.drainer: Callable[[ClusterRecord, Remaining], Drainer] | None = None
@@ -73,7 +76,15 @@ class InProcess:
         )
         drainer = None if self.drainer is None else partial(self.drainer, record, remaining)
         writer = writer_name(self.stack, record.id)
-        return AutoScalingCluster(api, record, self.refreshing, writer=writer, consistent=consistent, drainer=drainer)
+        return AutoScalingCluster(
+            api,
+            record,
+            self.refreshing,
+            decisions=self.wrap_store(self.decisions),
+            writer=writer,
+            consistent=consistent,
+            drainer=drainer,
+        )
 
     def needs_run(self, _record: ClusterRecord) -> bool:
         return False
@@ -88,6 +99,7 @@ class Stage:
         self.eks = ManagedNodeGroups(self.api)
         self.clock = SimulatedClock(self.api)
         self.clusters: Any = InProcess(self.api, self.eks)
+        self.decisions: DecisionsInMemory = self.clusters.decisions
         self.store, self.queue = InMemoryStore(clock=self.clock), FakeQueue()
         self.record = register(self.store, **fields)
 
@@ -157,6 +169,10 @@ class Stage:
     def tags(self, name: str) -> dict[str, str]:
         return {key: value for key, (value, _) in self.group(name).tags.items()}
 
+    def decision(self, name: str) -> str:
+        """Return the stored decision about a group."""
+        return self.decisions.load("demo").get(name, "")
+
     def observe(self, *, consistent: bool = False) -> dict[str, NodeGroup]:
         cluster = self.clusters.open(self.record, plenty, consistent=consistent)
         return {group.key.name: group for group in cluster.observe().groups}
@@ -214,7 +230,13 @@ def over_http(stage: Stage) -> Iterator[AwsServer]:
     with AwsServer(lambda _key, _region: {"autoscaling": stage.api, "eks": stage.eks}) as server:
         session = SessionAt(server.url)
         kept = NodeGroups(random=lambda: 0.0)
-        stage.clusters = AutoScalingClusters(session=session, clock=stage.clock, drainer=no_workload, node_groups=kept)
+        stage.clusters = AutoScalingClusters(
+            session=session,
+            clock=stage.clock,
+            drainer=no_workload,
+            node_groups=kept,
+            decisions=stage.decisions,
+        )
         yield server
 
 

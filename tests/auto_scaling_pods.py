@@ -153,9 +153,11 @@ class PodStage(Stage):
         life, store = Life(at=at, how=how), self.store
         self.life, self.store = life, Mortal(store, life, "table")  # type: ignore[assignment]
         self.clusters.wrap = lambda client: MortalClient(client, life)
+        self.clusters.wrap_store = lambda decisions: Mortal(decisions, life, "decisions")
         with suppress(KilledError, EvenkeelError):
             self.run()
-        self.life, self.clusters.wrap, self.store = Life(), lambda client: client, store
+        self.life, self.store = Life(), store
+        self.clusters.wrap = self.clusters.wrap_store = lambda same: same
         return life.steps
 
 

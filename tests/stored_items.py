@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 
 from bench.aws import RefusedError, Table
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
+from evenkeel.adapters.aws.group_decisions import DynamoGroupDecisions
 from evenkeel.adapters.aws.idempotency import DynamoIdempotency
 from evenkeel.adapters.aws.node_group_store import DynamoNodeGroups
 from evenkeel.adapters.aws.store import DynamoStore
@@ -53,6 +54,7 @@ OTHERS: dict[str, Any] = {
     "tokens": [SealedToken(sealed="c2VhbA==", seed="s", issued=NOW, expires=LATER, version=1)] * 2,
     "handled": {"message": "once"},
     "node groups": {("demo", "workers"): {"status": "ACTIVE"}},
+    "group decisions": {"workers": '{"at": "2026-01-15T12:00:00Z", "state": "healthy", "min": 0, "max": 4}'},
 }
 Item = dict[str, dict[str, Any]]
 
@@ -101,6 +103,8 @@ def write_every_kind(client: InProcess, store: Any) -> None:
     for writes, token in zip((True, False), OTHERS["tokens"], strict=True):
         SealedTokens(client, None, "table", "key").save("demo", replace(token, version=0), writes=writes)
     DynamoNodeGroups(client, "table", lambda: NOW).save("demo", OTHERS["node groups"])
+    for name, text in OTHERS["group decisions"].items():
+        DynamoGroupDecisions(client, "table", lambda: NOW).save("demo", name, text)
     DynamoIdempotency(client, "table", "provisioning_failure")("event-1", plenty, lambda: OTHERS["handled"])
     for item in client.items():
         if item["pk"]["S"].startswith("IDEMPOTENCY"):
@@ -124,6 +128,7 @@ def read_every_kind(client: InProcess) -> tuple[dict[str, Any], dict[str, Any]]:
         "alert": DynamoAlertMemory(client, "table", lambda: NOW).last_notified("slack", "key"),
         "tokens": [tokens.load("demo", writes=writes) for writes in (True, False)],
         "node groups": DynamoNodeGroups(client, "table", lambda: NOW).load("demo"),
+        "group decisions": DynamoGroupDecisions(client, "table", lambda: NOW).load("demo"),
         "handled": DynamoIdempotency(client, "table", "provisioning_failure")("event-1", plenty, dict),
     }
 

@@ -83,7 +83,7 @@ def check_whole(stage: Stage, names: list[str], running: set[str]) -> None:
     assert desired(stage, names)[1] == 2
     assert running <= instances(stage, names)
     assert not any(stage.group(name).suspended for name in names)
-    assert not any('"unfinished"' in stage.tags(name).get("evenkeel.dev/decision", "") for name in names)
+    assert not any('"unfinished"' in stage.decision(name) for name in names)
 
 
 @pytest.mark.parametrize("only", ["", "workers-b"], ids=["all groups", "one group"])

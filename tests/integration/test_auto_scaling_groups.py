@@ -1,12 +1,14 @@
 """Runs on Auto Scaling groups from end to end: an outage, its end and a restore; and a worker that dies at any call."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
+from evenkeel.application.errors import StateUnavailableError
 from sandbox.auto_scaling.behavior import Behavior, worst
 from tests.auto_scaling_groups import POOL, ZONES, Stage, outage, over_http, tag
 from tests.fakes import plenty
@@ -22,21 +24,21 @@ class KilledError(BaseException):
 
 
 class _Dying:
-    """A client whose process dies at one call, before or after it, or whose answer is lost."""
+    """A client or a store whose process dies at one call, before or after it, or whose answer is lost."""
 
-    def __init__(self, client: Any, at: Callable[[], str]) -> None:
-        self._client, self._at = client, at
+    def __init__(self, client: Any, at: Callable[[], str], lost: Exception) -> None:
+        self._client, self._at, self._lost = client, at, lost
 
     def __getattr__(self, name: str) -> Any:
-        def call(**request: Any) -> Any:
+        def call(*arguments: Any, **request: Any) -> Any:
             how = self._at()
             if how == "before":
                 raise KilledError
-            answer = getattr(self._client, name)(**request)
+            answer = getattr(self._client, name)(*arguments, **request)
             if how == "after":
                 raise KilledError
             if how == "answer lost":
-                raise ReadTimeoutError(endpoint_url="https://autoscaling")
+                raise self._lost
             return answer
 
         return call
@@ -54,13 +56,12 @@ class _Calls:
 
 
 def run_dying(stage: Stage, calls: _Calls) -> None:
-    stage.clusters.wrap = lambda client: _Dying(client, calls)
-    try:
+    lost = ReadTimeoutError(endpoint_url="https://autoscaling")
+    stage.clusters.wrap = lambda client: _Dying(client, calls, lost)
+    stage.clusters.wrap_store = lambda store: _Dying(store, calls, StateUnavailableError("the answer was lost"))
+    with suppress(KilledError, StateUnavailableError):
         stage.run()
-    except KilledError:
-        pass
-    finally:
-        stage.clusters.wrap = lambda client: client
+    stage.clusters.wrap = stage.clusters.wrap_store = lambda same: same
 
 
 def desired(stage: Stage, names: list[str]) -> list[int]:
@@ -133,7 +134,7 @@ def _check_crash(at: int, how: str, behavior: Behavior) -> None:
     assert running <= {one for name in names for one in stage.group(name).instances}, place
     assert not any(stage.group(name).suspended for name in names), place
     assert all(stage.tags(name)["evenkeel.dev/adopted-bounds"] == "0,9" for name in names), place
-    assert not any('"unfinished"' in stage.tags(name)["evenkeel.dev/decision"] for name in names), place
+    assert not any('"unfinished"' in stage.decision(name) for name in names), place
     stage.restore()
     assert {stage.numbers(name)[::3] for name in names} == {(0, 9)}, place
     assert all(stage.tags(name) == POOL for name in names), place
@@ -172,11 +173,11 @@ def _raising(behavior: Behavior) -> tuple[Stage, list[str]]:
     return stage, names
 
 
-def test_a_raise_of_max_is_three_mutating_calls_and_suspends_no_process() -> None:
+def test_a_raise_of_max_is_two_mutating_calls_and_suspends_no_process() -> None:
     stage, names = _raising(Behavior())
     stage.run()
     writes = [name for name, _ in stage.api.calls if not name.startswith("Describe")]
-    assert writes == ["CreateOrUpdateTags", "UpdateAutoScalingGroup", "CreateOrUpdateTags"] * len(names)
+    assert writes == ["CreateOrUpdateTags", "UpdateAutoScalingGroup"] * len(names)
     assert {stage.numbers(name) for name in names} == {(0, 2, 2, 8)}
 
 
@@ -195,7 +196,7 @@ def test_a_worker_that_dies_at_any_call_of_a_raise_leaves_nothing_contested(
         place = f"call {at}, {how}"
         assert {stage.numbers(name) for name in names} == {(0, 2, 2, 8)}, place
         assert not any(stage.group(name).suspended for name in names), place
-        assert not any('"unfinished"' in stage.tags(name)["evenkeel.dev/decision"] for name in names), place
+        assert not any('"unfinished"' in stage.decision(name) for name in names), place
         contests = [one.contest for one in stage.store.load("demo").state.groups.values()]
         assert not any(one.reverts or one.contested_since for one in contests), place
 

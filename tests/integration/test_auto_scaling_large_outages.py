@@ -27,12 +27,12 @@ RUN_SECONDS = 60
 class LargeStage(Stage):
     """Pools of three zones, in each of which one node runs. ``kind``: plain, managed or mixed."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, runs: int = 9) -> None:
         super().__init__(autoscaler="none")
         self.names = [self._put(kind, number // 3, number % 3) for number in range(GROUPS)]
         self.minutes(2)
         self.clusters.node_groups = NodeGroups(random=Random(1).random)
-        for _ in range(9):  # until EKS has described all node groups
+        for _ in range(runs):  # after nine, EKS has described all node groups
             self.run()
             self.minutes(1)
 
@@ -75,9 +75,10 @@ class LargeStage(Stage):
         return all(self.group(name).maximum <= 2 and self.group(name).desired == 1 for name in self.failing)
 
 
-@pytest.mark.parametrize("kind", ["plain", "managed", "mixed"])
-def test_the_failing_groups_are_fenced_and_released_within_two_minutes(kind: str) -> None:
-    stage = LargeStage(kind)
+@pytest.mark.parametrize(("kind", "runs"), [("plain", 9), ("managed", 9), ("mixed", 9), ("managed", 0)])
+def test_the_failing_groups_are_fenced_and_released_within_two_minutes(kind: str, runs: int) -> None:
+    """Also at first sight: only a write needs the status of a node group, and reads it just before."""
+    stage = LargeStage(kind, runs=runs)
     stage.begin_outage()
     ends, released = stage.clock.now() + timedelta(minutes=2), list[bool]()
 
@@ -161,3 +162,15 @@ def test_the_calls_of_a_run_are_paced_where_the_account_allows_twenty_a_second()
         stage.run()
         assert not is_unreachable(stage.store.load("demo").unreachable)
     assert stage.is_released()
+
+
+@pytest.mark.parametrize("per_second", [5, 10])
+def test_no_run_ends_while_a_process_is_suspended_where_aws_allows_few_calls(per_second: int) -> None:
+    stage = LargeStage("plain", runs=1)
+    stage.begin_outage(replace(LATENCY, auto_scaling_rate=Rate(size=20, per_second=per_second)))
+    written = 0
+    for _ in range(6):
+        stage.minutes(0.25)
+        written += stage.run().written
+        assert not [name for name in stage.names if stage.group(name).suspended]
+    assert written > 50

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from evenkeel.application.errors import StateUnavailableError
 from evenkeel.domain.model.flavours import AUTO_SCALING, MOST_REMOVED
 from sandbox.auto_scaling.behavior import Behavior
 from tests.auto_scaling_groups import ZONES, Stage, tag
 from tests.auto_scaling_pods import MortalClient
-from tests.crashing import How, KilledError, Life
+from tests.crashing import How, KilledError, Life, Mortal
 from tests.house import House
 from tests.integration.test_auto_scaling_groups import BEHAVIORS
 
@@ -75,11 +76,12 @@ def test_a_worker_that_dies_at_any_call_removes_no_node_twice(
         stage.api.behavior.become(behavior())
         life = Life(at=at, how=how)
         stage.clusters.wrap = lambda client, life=life: MortalClient(client, life)
-        with suppress(KilledError):
+        stage.clusters.wrap_store = lambda store, life=life: Mortal(store, life, "decisions")
+        with suppress(KilledError, StateUnavailableError):
             stage.run()
         if at >= len(life.steps):
             break
-        stage.clusters.wrap = lambda client: client
+        stage.clusters.wrap = stage.clusters.wrap_store = lambda same: same
         stage.minutes(2)
         for _ in range(6):
             stage.run()

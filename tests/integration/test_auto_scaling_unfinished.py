@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 
-from evenkeel.adapters.own_annotations import DECISION
 from evenkeel.application.errors import StateUnavailableError
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.record import ControlRecord
@@ -22,15 +21,16 @@ from tests.timed import worker
 
 
 def killed(at: int, how: How, behavior: Behavior) -> tuple[Stage, House, Life]:
-    """Kill a run at one call of AWS. From then on, the dead run reaches neither AWS nor the table."""
+    """Kill a run at one call of AWS or of the decisions. From then on, it reaches neither AWS nor the table."""
     stage, _ = outage(dry_run=False)
     stage.api.behavior.become(behavior)
     life = Life(at=at, how=how)
     stage.clusters.wrap = lambda client: MortalClient(client, life)
+    stage.clusters.wrap_store = lambda store: MortalPort(store, life, "decisions", StateUnavailableError)
     table = MortalPort(stage.store, life, "table", StateUnavailableError, only=("give_back_lease",))
     with suppress(KilledError):
         worker(table, stage.clusters, stage.clock, stage.queue)("demo", "a test", plenty)
-    stage.clusters.wrap = lambda client: client
+    stage.clusters.wrap = stage.clusters.wrap_store = lambda same: same
     return stage, House(store=stage.store, clock=stage.clock, clusters=stage.clusters), life  # type: ignore[arg-type]
 
 
@@ -95,7 +95,7 @@ def test_it_is_ended_whatever_an_operator_does_next(
         bounds = stage.numbers(left)[::3]
         check(stage, stack, 3)
         assert suspended(stage) == [], place
-        assert '"unfinished"' not in stage.tags(left)[DECISION], place
+        assert '"unfinished"' not in stage.decision(left), place
         assert stage.numbers(left)[::3] == bounds, place
         assert stage.store.load("demo").unfinished == (), place
         count += 1

@@ -148,14 +148,16 @@ class Container:
     def _auto_scaling_clusters(self) -> "AutoScalingClusters":
         from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
         from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
+        from evenkeel.adapters.aws.group_decisions import DynamoGroupDecisions
         from evenkeel.adapters.aws.node_group_store import DynamoNodeGroups
 
-        store = DynamoNodeGroups(self._dynamodb, self.settings.table, self.clock.now)
+        table = (self._dynamodb, self.settings.table, self.clock.now)
         return AutoScalingClusters(
             session=self._session,
             clock=self.clock,
             drainer=lambda record, remaining: self._kubernetes().open_drainer(record, remaining),
-            node_groups=NodeGroups(random=random.random, store=store, saves=self._writes),
+            node_groups=NodeGroups(random=random.random, store=DynamoNodeGroups(*table), saves=self._writes),
+            decisions=DynamoGroupDecisions(*table),
             writes=self._writes,
             stack=self.settings.stack,
         )

@@ -125,7 +125,7 @@ def test_no_write_ends_an_instance_in_service(
 
 
 def _is_unfinished(stage: Stage) -> bool:
-    return '"unfinished":true' in stage.tags(_NAME).get("evenkeel.dev/decision", "")
+    return '"unfinished":true' in stage.decision(_NAME)
 
 
 def _write(
@@ -181,6 +181,6 @@ def test_whole_runs_end_no_instance_and_come_to_rest(
         assert not group.suspended, name
         assert group.minimum <= group.desired <= group.maximum
         assert len(group.counted) == group.desired
-        assert '"unfinished"' not in stage.tags(name).get("evenkeel.dev/decision", "")
+        assert '"unfinished"' not in stage.decision(name)
         assert stage.tags(name).get("evenkeel.dev/adopted-bounds", "0,9") in ("0,9", "1,9", "0,20")
     assert not stage.run().written

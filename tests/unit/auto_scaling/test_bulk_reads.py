@@ -112,6 +112,43 @@ def test_a_page_that_is_not_answered_leaves_the_groups_of_the_first_pages_known(
     assert (calls(stage)[ACTIVITIES] > 10) is is_asked
 
 
+def loud_outage() -> Stage:
+    """An outage of 100 groups, and a group of another owner whose activities fill more than five pages."""
+    stage = outage_of(100, 300)
+    stage.put("loud", ZONES[1], 0, 600, 600, **{"evenkeel.dev/pool": ""})
+    stage.minutes(0.5)
+    stage.api.calls.clear()
+    return stage
+
+
+def test_a_group_that_five_pages_do_not_show_is_not_taken_for_one_without_failures() -> None:
+    stage = loud_outage()
+    observed = stage.observe()
+    failing = {f"workers-{number}-1" for number in range(100)}
+    assert failed(observed) | set(unread(observed)) == failing
+    assert set(unread(observed).values()) == {Rule.LAUNCHES_UNREAD}
+    assert len(failed(observed)) == 2, "three calls for the groups, five pages, and two groups by name"
+    assert calls(stage).total() == 10
+    stage.minutes(1)
+    assert failed(stage.observe()) != failed(observed), "each minute has another order"
+
+
+def test_a_run_reads_each_group_by_name_that_five_pages_do_not_show() -> None:
+    stage = loud_outage()
+    observed = stage.observe(consistent=True)
+    assert failed(observed) == {f"workers-{number}-1" for number in range(100)}
+    assert calls(stage)[ACTIVITIES] == 5 + 100
+    stage.run()
+    assert {stage.numbers(f"workers-{number}-1")[3] for number in range(100)} == {3}, "each is fenced"
+
+
+def test_a_group_without_activities_is_known_once_the_last_page_is_read() -> None:
+    stage = outage_of(3, 30)
+    stage.put("quiet", ZONES[0], 0, 0, 4)
+    stage.api.groups.by_name["quiet"].desired = 2
+    assert not unread(stage.observe())
+
+
 def test_what_is_unknown_changes_nothing_that_is_stored_about_the_group() -> None:
     stage = outage_of(1, 30)
     stage.run()

@@ -75,6 +75,10 @@ class RejectedError(EvenkeelError):
     """The API server refuses the write (403, 422), and would refuse a retry, too."""
 
 
+class TooLateError(EvenkeelError):
+    """Too little time is left to end a write of several requests. None was sent. The next run writes."""
+
+
 class DrainingError(EvenkeelError):
     """Pods still have to leave a node before its machine may be deleted. The next check goes on with the drain."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import count
 from threading import Lock
 from typing import Any, NoReturn
 
@@ -10,6 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
 from evenkeel.adapters.auto_scaling.read import Described
 from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, part_of
+from evenkeel.adapters.thread_pool import THREADS
 from evenkeel.application.errors import (
     AccessRefusedError,
     ClusterUnavailableError,
@@ -27,11 +29,16 @@ _ACTIVITIES_READ = timedelta(minutes=20)
 # Seconds before a throttled call is repeated, doubled each time. The account's calls are throttled together with those
 # of cluster-autoscaler, so few calls are repeated.
 _FIRST_WAIT, _MOST_REPEATS = 0.5, 3
+_LONGEST_WAIT_TO_RESUME = 1.0
 # Seconds from one call to the next after a throttled call, at first and at most.
-_FIRST_APART, _SLOWEST = 0.05, 0.25
+_FIRST_APART, _SLOWEST = 0.05, 0.4
+_USUAL_CALL_SECONDS = 0.3
 _CALL_SECONDS = 4.0  # the longest time of one call: 1.5 s to connect, 2 s to read
 ENDED_REFRESHES = ("Successful", "Failed", "Cancelled", "RollbackFailed", "RollbackSuccessful")
 _KEPT_FOR_WRITES = 20.0  # seconds for the calls that end a write
+# Seconds for ResumeProcesses. While a process is suspended, all other calls leave it this time.
+_KEPT_TO_RESUME = 8.0
+_SUSPEND, _RESUME = "suspend_processes", "resume_processes"
 
 _DENIED = ("AccessDenied", "UnauthorizedOperation", "Unauthorized", "AuthFailure", "InvalidClientTokenId")
 _EXPIRED = ("ExpiredToken", "UnrecognizedClient", "SignatureDoesNotMatch", "IncompleteSignature", "MissingAuth")
@@ -68,10 +75,15 @@ class _Pace:
             self._clock.sleep(seconds)
         return True
 
+    def seconds_for(self, calls: int) -> float:
+        """Return how long a thread needs for so many calls, each of them after one of each other thread."""
+        with self._lock:
+            return calls * (_USUAL_CALL_SECONDS + THREADS * self._apart)
+
     def note(self, *, throttled: bool) -> None:
         """Make calls rarer after a throttled one, and by and by more frequent after others."""
         with self._lock:
-            self._apart = min(_SLOWEST, max(_FIRST_APART, self._apart * 2)) if throttled else self._apart * 0.97
+            self._apart = min(_SLOWEST, max(_FIRST_APART, self._apart * 2)) if throttled else self._apart * 0.99
 
 
 class ThrottledError(ClusterUnavailableError):
@@ -106,6 +118,7 @@ class AutoScalingApi:
         self._clock = clock
         self._remaining = remaining
         self._pace = _Pace(clock)
+        self._suspended: set[str] = set()  # the groups in which this run may have suspended a process
 
     def now(self) -> datetime:
         """Return the time."""
@@ -137,13 +150,17 @@ class AutoScalingApi:
                 return group
         raise ConflictError(f"Auto Scaling group {name} is gone since it was read")
 
-    def activities(self, name: str = "") -> Iterator[Sequence[Described]]:
-        """Yield the pages of the newest activities: of one group or, without a name, of the account and Region."""
+    def activities(self, name: str = "") -> Iterator[tuple[Sequence[Described], bool]]:
+        """Yield the pages of the newest activities: of one group or, without a name, of the account and Region.
+
+        With each page comes True if it is the last one.
+        """
         since = (self.now() - _ACTIVITIES_READ).strftime("%Y-%m-%dT%H:%M:%SZ")
         request: dict[str, Any] = {"Filters": [{"Name": "StartTimeLowerBound", "Values": [since]}], "MaxRecords": _PAGE}
         if name:
             request["AutoScalingGroupName"] = name
-        return self._pages("describe_scaling_activities", name, "Activities", request)
+        for answer in self._answers("describe_scaling_activities", name, "Activities", request):
+            yield answer["Activities"], not answer.get("NextToken")
 
     def refresh(self, name: str) -> str | None:
         """Return the status of the group's instance refresh in progress; None: there is none.
@@ -169,10 +186,15 @@ class AutoScalingApi:
     def _pages(
         self, operation: str, place: str, part: str, request: Mapping[str, Any]
     ) -> Iterator[Sequence[Described]]:
+        return (answer[part] for answer in self._answers(operation, place, part, request))
+
+    def _answers(
+        self, operation: str, place: str, part: str, request: Mapping[str, Any]
+    ) -> Iterator[Mapping[str, Any]]:
         token: dict[str, Any] = {}
         while True:
             answer = self._read(self._auto_scaling(), operation, place, part, {**request, **token})
-            yield answer[part]
+            yield answer
             if not answer.get("NextToken"):
                 return
             token = {"NextToken": answer["NextToken"]}
@@ -203,7 +225,15 @@ class AutoScalingApi:
         Raises ConflictError, ForbiddenError, RejectedError, ClusterUnavailableError. After the last of these, it is
         unknown if AWS has carried out the write.
         """
+        if operation == _SUSPEND:
+            self._suspended.add(name)
         self._call(self._auto_scaling(), operation, name, request, reads=False)
+        if operation == _RESUME:
+            self._suspended.discard(name)
+
+    def may_begin(self, calls: int) -> bool:
+        """Return True if the time left is enough for so many calls of a write, and then to resume its process."""
+        return self._remaining() > self._pace.seconds_for(calls) + _KEPT_TO_RESUME
 
     def wait(self, seconds: float) -> bool:
         """Wait for these seconds, and return True; return False if too little time would be left to end a write."""
@@ -215,10 +245,14 @@ class AutoScalingApi:
     def _call(
         self, client: Any, operation: str, place: str, request: Mapping[str, Any], *, reads: bool
     ) -> Mapping[str, Any]:
-        """Return the answer. A throttled call is repeated: AWS has not carried it out."""
-        wait, problem = _FIRST_WAIT, Exception()
-        for turn in range(_MOST_REPEATS + 1):
-            if not self._pace.wait(self._remaining() - _CALL_SECONDS):
+        """Return the answer. A throttled call is repeated: AWS has not carried it out.
+
+        To resume a process, the call waits for no others once little time is left, and is repeated until the end.
+        """
+        wait, problem, is_last = _FIRST_WAIT, Exception(), operation == _RESUME
+        kept = _KEPT_TO_RESUME if self._suspended or is_last else 0.0
+        for turn in count():
+            if not self._pace.wait(self._remaining() - _CALL_SECONDS - kept) and not is_last:
                 raise ClusterUnavailableError(f"{self._named(operation, place)}: no time left")
             try:
                 answer: Mapping[str, Any] = getattr(client, operation)(**request)
@@ -229,11 +263,11 @@ class AutoScalingApi:
                 return answer
             is_throttled = code_of(problem).startswith(_THROTTLED)
             self._pace.note(throttled=is_throttled)
-            is_repeated = is_throttled and turn < _MOST_REPEATS
-            if not is_repeated or self._remaining() < wait + _CALL_SECONDS:
+            is_repeated = is_throttled and (is_last or turn < _MOST_REPEATS)
+            if not is_repeated or self._remaining() < wait + _CALL_SECONDS + (0 if is_last else kept):
                 break
             self._clock.sleep(wait)
-            wait *= 2
+            wait = _LONGEST_WAIT_TO_RESUME if is_last else 2 * wait
         return self._raise(problem, operation, place, reads=reads)
 
     def _named(self, operation: str, place: str) -> str:

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
 from evenkeel.adapters.auto_scaling.autoscaler_status import with_autoscaler_bounds
-from evenkeel.adapters.auto_scaling.bulk_reads import read_launches, read_node_groups
+from evenkeel.adapters.auto_scaling.bulk_reads import named_reads_of_a_check, read_launches, read_node_groups
+from evenkeel.adapters.auto_scaling.decisions import DecisionsInMemory, DecisionStore
 from evenkeel.adapters.auto_scaling.read import (
     Described,
     Member,
@@ -20,7 +21,6 @@ from evenkeel.adapters.auto_scaling.read import (
     machine_nodes,
     node_group_of,
     read_groups,
-    tags_of,
 )
 from evenkeel.adapters.auto_scaling.write import GroupWriter
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, POOL_LABEL
@@ -41,7 +41,6 @@ from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.removals import disagree
-from evenkeel.domain.rebalancing.annotations import is_unfinished
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterPolicy
@@ -91,12 +90,13 @@ def tag_filters(policy: ClusterPolicy) -> Filters:
 class AutoScalingCluster:
     """The groups of one record during one run or check. Its methods write to the groups that ``observe`` has read."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  how to read, and how to write
         self,
         api: AutoScalingApi,
         policy: ClusterPolicy,
         refreshing: Refreshing,
         *,
+        decisions: DecisionStore | None = None,
         writer: str = "",
         consistent: bool = True,
         drainer: Callable[[], Drainer] | None = None,
@@ -107,6 +107,7 @@ class AutoScalingCluster:
             api: The API.
             policy: The record.
             refreshing: The instance refreshes that writes have found.
+            decisions: Stores the decisions; None: the caller has no table, and does not write.
             writer: The names of the stack and the cluster, for tags; empty: the caller does not write.
             consistent: False for a check.
             drainer: Opens the workload cluster; None: the record names none. Raises AccessError.
@@ -114,6 +115,7 @@ class AutoScalingCluster:
         self._api = api
         self._policy = policy
         self._refreshing = refreshing
+        self._store = decisions or DecisionsInMemory()
         self._name = writer
         self._consistent = consistent
         self._drainer = drainer
@@ -125,9 +127,11 @@ class AutoScalingCluster:
 
     def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
         """Read every group. ``reads_machines``: groups whose launches are read even if none is missing."""
-        self._writer = GroupWriter(self._api, self._refreshing, self._name)
         self._read_at = self._api.now()
         described = self._described = self._api.groups(tag_filters(self._policy))
+        # The groups are read first, so that no decision is older than what AWS shows.
+        self._decisions = {**self._store.load(self._api.name)}
+        self._writer = GroupWriter(self._api, self._refreshing, self._store, self._decisions, self._name)
         if self._consistent:
             described = self._resumed(described)
         members, skipped = self._read(described, {key.name for key in reads_machines})
@@ -141,7 +145,11 @@ class AutoScalingCluster:
         # Groups with several zones are skipped.
         single = {str(item["AutoScalingGroupName"]): item for item in described if len(item["AvailabilityZones"]) == 1}
         short = {name for name, item in single.items() if item["DesiredCapacity"] > len(instances_of(item))}
-        activities, unread = read_launches(self._api, short.union(single.keys() & named))
+        # The command line, which names no writer, reads the cluster once.
+        is_check = bool(self._name) and not self._consistent
+        most_named = named_reads_of_a_check(len(described)) if is_check else None
+        wanted = short.union(single.keys() & named)
+        activities, unread = read_launches(self._api, wanted, most_named=most_named)
         managed = {name: names for name, item in single.items() if (names := node_group_of(item))}
         node_groups = read_node_groups(self._api, set(managed.values()))
         undescribed = [name for name, names in managed.items() if names not in node_groups]
@@ -156,6 +164,7 @@ class AutoScalingCluster:
             unread,
             undescribed,
             self._name,
+            self._decisions,
         )
 
     def _resumed(self, described: Sequence[Described]) -> list[Described]:
@@ -170,10 +179,10 @@ class AutoScalingCluster:
             try:
                 if self._writer.resume(item, self._api.now()):
                     resumed[name] = self._api.group(name)
-            except (RejectedError, ConflictError, ClusterUnavailableError) as error:
+            except EvenkeelError as error:
                 _log.error("unfinished write: %s", error, extra={"cluster": self._api.name, "group": name})
 
-        unfinished = [item for item in described if is_unfinished(tags_of(item).get(DECISION))]
+        unfinished = [item for item in described if self._writer.has_unfinished(item)]
         run_in_threads([partial(resume, item) for item in unfinished])  # each may take seconds
         return [resumed.get(str(item["AutoScalingGroupName"]), item) for item in described]
 

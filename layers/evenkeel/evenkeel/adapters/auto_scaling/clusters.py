@@ -7,6 +7,7 @@ from functools import partial
 from evenkeel.access_config import AutoScalingAccess
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
+from evenkeel.adapters.auto_scaling.decisions import DecisionsInMemory, DecisionStore
 from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
 from evenkeel.adapters.auto_scaling.read import Refreshing
 from evenkeel.adapters.aws_identity import AwsIdentity
@@ -37,17 +38,19 @@ class AutoScalingClusters:
         clock: Used to wait, and to compute the age of answers.
         drainer: Opens the workload cluster of a record that names one. Raises AccessError, ClusterUnavailableError.
         node_groups: Keeps answers of EKS.
+        decisions: Stores the decisions about groups; None: this object keeps them.
         writes: False for checks, whose identity may only read.
         stack: The stack's name, which tags show.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what each cluster is opened with
         self,
         *,
         session: AwsSession,
         clock: Clock,
         drainer: Callable[[ClusterRecord, Remaining], Drainer],
         node_groups: NodeGroups,
+        decisions: DecisionStore | None = None,
         writes: bool = True,
         stack: str = "",
     ) -> None:
@@ -57,6 +60,7 @@ class AutoScalingClusters:
         self._stack = stack
         self._identity = AwsIdentity(session, clock.now, most_clients=_MAX_CLIENTS)
         self._node_groups = node_groups
+        self._decisions = decisions or DecisionsInMemory()
         self._refreshing: dict[str, Refreshing] = {}  # by cluster
 
     def open(
@@ -85,7 +89,15 @@ class AutoScalingClusters:
         refreshing = self._refreshing.setdefault(record.id, {})
         drainer = None if record.workload is None else partial(self._drainer, record, remaining)
         writer = writer_name(self._stack, record.id)
-        return AutoScalingCluster(api, record, refreshing, writer=writer, consistent=consistent, drainer=drainer)
+        return AutoScalingCluster(
+            api,
+            record,
+            refreshing,
+            decisions=self._decisions,
+            writer=writer,
+            consistent=consistent,
+            drainer=drainer,
+        )
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
         """Return the zone names by AWS zone id. Reads the whole cluster."""

@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from evenkeel.adapters.auto_scaling.decisions import Decisions, decision_of
 from evenkeel.adapters.own_annotations import (
     ADOPTED,
     DECISION,
@@ -23,7 +24,7 @@ from evenkeel.adapters.own_annotations import (
     read_annotations,
 )
 from evenkeel.application.rebalancing.ports import MachineNode
-from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER
+from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER, READS_MAY_BE_OLD
 from evenkeel.domain.model.groups import (
     UNNAMED_BY_AWS,
     AutoscalerOptions,
@@ -44,7 +45,14 @@ from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import BadValueError, quote, read_count
-from evenkeel.domain.rebalancing.annotations import is_unfinished, read_adopted, read_published, writer_of
+from evenkeel.domain.rebalancing.annotations import (
+    ended_at,
+    is_unfinished,
+    may_be_suspended,
+    read_adopted,
+    read_published,
+    writer_of,
+)
 from evenkeel.domain.rebalancing.membership.discovery import Discovery, discovered
 from evenkeel.domain.rebalancing.membership.quantities import read_amount, read_duration, read_share, read_wait
 from evenkeel.record import ClusterPolicy
@@ -117,6 +125,7 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     unread: Collection[str] = (),
     undescribed: Collection[str] = (),
     writer: str = "",
+    decisions: Decisions | None = None,
 ) -> tuple[list[Member], list[Skipped]]:
     """Return the node groups, and the skipped Auto Scaling groups with the reasons.
 
@@ -132,6 +141,7 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         unread: The names of groups whose activities AWS has not listed. If it lacks instances, it is not written.
         undescribed: The names of groups whose managed node groups were never read. A write reads them just before.
         writer: The names of the stack and the cluster that read; empty: the reader never writes.
+        decisions: The stored decisions.
     """
     managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
     members: list[Member] = []
@@ -139,7 +149,8 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     discoveries = policy.discoveries
     for item in described:
         name = str(item.get("AutoScalingGroupName") or "")
-        reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), writer)
+        decision = decision_of(item, (decisions or {}).get(name), writer)
+        reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), writer, decision)
         reason = reader.skipped_because(discoveries)
         if reason is None:
             status, found_at = (refreshing or {}).get(name, ("", _LONG_AGO))
@@ -249,7 +260,7 @@ def _suspended(described: Described) -> dict[str, str]:
 class _GroupReader:
     """Reads one Auto Scaling group."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each kind of answer is an argument
         self,
         item: Described,
         policy: ClusterPolicy,
@@ -257,6 +268,7 @@ class _GroupReader:
         activities: Sequence[Described],
         node_group: Described | None,
         writer: str,
+        decision: str | None,
     ) -> None:
         self._item = item
         self._policy = policy
@@ -269,7 +281,8 @@ class _GroupReader:
         region = arn[3] if len(arn) > 3 and arn[3] else policy.region
         self.key = GroupKey(AUTO_SCALING, region, self._name)
         self._reading = Reading(name=f"Auto Scaling group {self._name}")
-        named = writer_of(self._tags.get(DECISION))
+        self._decision = decision
+        named = writer_of(decision)
         self._other_writer = named if writer and named != writer else ""
         owned = (key.removeprefix(_CLUSTER) for key in sorted(self._tags) if key.startswith(_CLUSTER))
         self._cluster = self._tags.get(_EKS_CLUSTER) or next(owned, "")
@@ -381,13 +394,15 @@ class _GroupReader:
         return None
 
     def _written_by_us(self, bounds: Bounds | None) -> WrittenByUs:
-        tags, published = self._tags, read_published(self._tags.get(DECISION))
+        tags, published, ended = self._tags, read_published(self._decision), ended_at(self._decision)
         if self._other_writer:
             return WrittenByUs()
         adopted = self._reading.read(ADOPTED, tags.get(ADOPTED), lambda text: (read_adopted(str(text)),))
         move = tags.get(MOVE)
-        if published is not None and is_unfinished(tags.get(DECISION)):
-            published = replace(published, bounds=bounds)  # the write may have changed them: nobody has put them back
+        # Until the write has ended, and is in each read, nothing shows that another writer has put back its numbers.
+        is_recent = ended is not None and abs(self._now - ended) < READS_MAY_BE_OLD[AUTO_SCALING]
+        if published is not None and (is_unfinished(self._decision) or is_recent):
+            published = replace(published, bounds=bounds, before=None)
         return WrittenByUs(
             adopted=adopted[0] if adopted else None,
             has_adopted=adopted is not None,
@@ -439,9 +454,9 @@ class _GroupReader:
 
     def _is_being_written(self) -> bool:
         """Return True if Evenkeel has suspended Terminate for a write, which the next run ends."""
-        decision = self._tags.get(DECISION)
-        published = read_published(decision)
-        return is_unfinished(decision) and published is not None and abs(self._now - published.at) < _WRITE_ENDS_WITHIN
+        published = read_published(self._decision)
+        is_recent = published is not None and abs(self._now - published.at) < _WRITE_ENDS_WITHIN
+        return is_recent and may_be_suspended(self._decision)
 
     # Instances
 
@@ -483,9 +498,8 @@ class _GroupReader:
 
         AWS starts a launch some seconds after an order, and lists it up to minutes later.
         """
-        decision = self._tags.get(DECISION)
-        wrote = read_published(decision)
-        if self._other_writer or wrote is None or is_unfinished(decision) or wrote.requested != requested:
+        wrote = read_published(self._decision)
+        if self._other_writer or wrote is None or is_unfinished(self._decision) or wrote.requested != requested:
             return []
         is_later = failure is None or failure.at is None or failure.at < wrote.at
         return [wrote.at] * (requested - (wrote.before if wrote.before is not None else requested)) if is_later else []

@@ -6,20 +6,26 @@ below theirs then makes AWS terminate instances that run. So Evenkeel suspends t
 a write, and raises the desired capacity to the instances that exist before it resumes the process. A raise of max
 needs neither: others order up to the lower max. If others raise max, too, the read directly before shows it.
 
-    read   tags   terminate   suspend   read   bounds   desired capacity   max   read   resume   tags
-    -*------*---------*----------*--------*------*-------------*------------*-----*-------*-------*->
-            |         |                   |                                       |               |
-            |         named instances     shows that it is suspended              |               the decision, and the
-            |                                                                     |               move as done
-            |                                                    shows the numbers that were sent
-            adopted bounds, the move as announced, and the decision with the former bounds, as unfinished
+    table   tags   terminate   suspend   read   bounds   desired capacity   max   read   resume   tags   table
+    --*-------*--------*----------*--------*------*-------------*------------*-----*-------*-------*-------*-->
+      |       |        |                   |                                       |               |       |
+      |       |        named instances     shows that it is suspended              |         the move       |
+      |       |                                                                    |         as done        |
+      |       |                                                   shows the numbers that were sent          |
+      |       what is missing of: adopted bounds, writer, the move as announced                             |
+      the decision with the former bounds, as unfinished                                     the decision
+
+AWS shares its limit on calls with cluster-autoscaler. So the decision is in the table, and a lower max is three calls:
+suspend, bounds, resume. Another change of bounds is one call, or two for a higher max. Tags are written before a
+group's first write, for a move, and where a read must be no older than a write.
 
 A read may be older than the write before it. So each of these reads is repeated until it shows what was sent, for up to
 40 s. Whatever it shows, the process is resumed: by this run or, if too little time is left, by a later one. Named
 instances are terminated while no process is suspended, because AWS may refuse or ignore a termination otherwise.
 
-After a crash, the tags show how far the write came. The adopted bounds are stored before the first change. An announced
-move is done if the desired capacity, or the named instances, have changed. ``resume`` ends an unfinished write.
+After a crash, the stored decision shows that the write has not ended, and if it suspends a process. The adopted bounds
+are stored before the first change. An announced move is done if the desired capacity, or the named instances, have
+changed. ``resume`` ends an unfinished write.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,6 +34,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi
+from evenkeel.adapters.auto_scaling.decisions import DecisionStore, decision_of
 from evenkeel.adapters.auto_scaling.read import (
     OWN_TAGS,
     Described,
@@ -43,9 +50,23 @@ from evenkeel.adapters.auto_scaling.read import (
     tags_of,
 )
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, MOVE
-from evenkeel.application.errors import ClusterUnavailableError, ConflictError, ForbiddenError, RejectedError
+from evenkeel.application.errors import (
+    ClusterUnavailableError,
+    ConflictError,
+    ForbiddenError,
+    RejectedError,
+    TooLateError,
+)
 from evenkeel.domain.model.groups import Bounds
-from evenkeel.domain.rebalancing.annotations import is_unfinished, read_published, shortened, writer_of
+from evenkeel.domain.rebalancing.annotations import (
+    begun,
+    ended,
+    for_tag,
+    is_unfinished,
+    may_be_suspended,
+    read_published,
+    writer_of,
+)
 from evenkeel.domain.rebalancing.writes import Patch
 
 _VALUE_LENGTH = 256  # of a tag
@@ -58,6 +79,7 @@ _TERMINATE = "Terminate"
 _UPDATE = "update_auto_scaling_group"
 # Another run may still carry out an unfinished write that is younger.
 _UNFINISHED_AFTER = timedelta(seconds=60)
+_CALLS_SUSPENDED = 5  # of a write, from a tag until it resumes the process
 _REPAIRS = 3  # how often the desired capacity is raised to the instances before the process is resumed anyway
 # Seconds between reads of a group that do not show yet what was sent. Auto Scaling's documentation does not say how old
 # a read may be; EC2's says that reads are old for seconds. Together, these waits are longer than the oldest known read.
@@ -103,6 +125,11 @@ class _Change:
         """Return True if max rises."""
         return self.bounds.max > self.before.max
 
+    @property
+    def only_raises_max(self) -> bool:
+        """Return True if max rises while no process is suspended."""
+        return self.raises_max and not self.may_terminate
+
 
 @dataclass(kw_only=True)
 class _Sent:
@@ -124,11 +151,25 @@ class _Sent:
 class GroupWriter:
     """Writes to the groups that one check has read.
 
-    ``refreshing`` gets the groups whose instances are replaced. ``writer`` names the stack and the cluster in each tag.
+    Args:
+        api: The API.
+        refreshing: Gets the groups whose instances are replaced.
+        store: Stores the decisions.
+        decisions: The stored decisions, by name of the group. Writes change them, too.
+        writer: Names the stack and the cluster in each decision.
     """
 
-    def __init__(self, api: AutoScalingApi, refreshing: Refreshing, writer: str = "") -> None:
+    def __init__(
+        self,
+        api: AutoScalingApi,
+        refreshing: Refreshing,
+        store: DecisionStore,
+        decisions: dict[str, str],
+        writer: str = "",
+    ) -> None:
         self._api = api
+        self._store = store
+        self._decisions = decisions
         self._writer = writer
         self._refreshing = refreshing
         self._sent_max: dict[str, int] = {}  # of writes that may not have ended, because groups are written in parallel
@@ -146,18 +187,11 @@ class GroupWriter:
         adopted: str,
         move: str | None,
     ) -> None:
-        """Write bounds, desired capacity and tags. ``named``: the instances that the patch removes."""
-        change = _change(self._unchanged(member), patch, named)
+        """Write bounds, desired capacity, tags and the decision. ``named``: the instances that the patch removes."""
+        change, name = _change(self._unchanged(member), patch, named), member.name
         tags, tags_before = tags_of(change.newest), dict[str, str]()
-        if change.may_terminate or change.raises_max or change.named:
-            tags_before[DECISION] = self._decision(decision, change.before, unfinished=True)
-            self.unfinished.add(member.name)
         if patch.leaves:
-            self._write_tags(member, tags_before)
-            self._confirm_raise(member, change, tags_before)
-            self._write_numbers(member.name, change)
-            self._delete_tags(member.name, {**tags, **tags_before})
-            self.unfinished.discard(member.name)
+            self._leave(member, change, decision)
             return
         if lacks_room(tags):
             raise RejectedError(f"{self._place(member)}: no room for Evenkeel's tags: remove tags of the group")
@@ -167,19 +201,61 @@ class GroupWriter:
             tags_before[ADOPTED] = adopted
         if move is not None:
             tags_before[MOVE] = self._announced(member, move, change)
+        is_new = DECISION not in tags or not self._decisions.get(name)
+        if is_new or tags_before or change.named or change.only_raises_max:
+            tags_before[DECISION] = for_tag(decision, _VALUE_LENGTH, writer=self._writer)
+        self._begin(member, change, decision)
         self._write_tags(member, tags_before)
         self._confirm_named(member, change, tags_before)
         self._confirm_raise(member, change, tags_before)
-        written = self._write_numbers(member.name, change)
+        written = self._write_numbers(name, change)
         self._confirm_gone(member, change, tags)
+        last = {} if move is None else {MOVE: move}
+        self._write_tags(member, last)
         # Reads of the next seconds are old. A launch after an order may have failed by now, and is no earlier than it.
         at = None if change.changes_desired else self._api.now()
-        last = {DECISION: self._decision(decision, change.bounds, at=at)}
-        if move is not None:
-            last[MOVE] = move
-        self._write_tags(member, last)
+        self._end(name, decision, change.bounds, at=at)
+        self._written[name] = _with_tags(written, {**tags, **tags_before, **last})
+
+    def _leave(self, member: Member, change: _Change, decision: str) -> None:
+        """Write the group's own numbers, and delete what Evenkeel has stored about it."""
+        tags, tags_before = tags_of(change.newest), dict[str, str]()
+        self._begin(member, change, decision)
+        if change.only_raises_max:
+            tags_before[DECISION] = for_tag(decision, _VALUE_LENGTH, writer=self._writer)
+        self._write_tags(member, tags_before)
+        self._confirm_raise(member, change, tags_before)
+        self._write_numbers(member.name, change)
+        self._save(member.name, "")
+        self._delete_tags(member.name, {**tags, **tags_before})
         self.unfinished.discard(member.name)
-        self._written[member.name] = _with_tags(written, {**tags, **tags_before, **last})
+
+    # The decision, in the table
+
+    def _begin(self, member: Member, change: _Change, decision: str) -> None:
+        """Store that the write of a group begins. Raises TooLateError."""
+        name = member.name
+        if change.may_terminate and not self._api.may_begin(_CALLS_SUSPENDED):
+            raise TooLateError(f"{self._place(member)}: too little time is left to end a write")
+        self.unfinished.add(name)
+        self._save(name, begun(decision, change.before, writer=self._writer, suspends=change.may_terminate))
+
+    def _end(self, name: str, decision: str, bounds: Bounds, *, at: datetime | None = None) -> None:
+        """Store that the write of a group has ended."""
+        self._save(name, ended(decision, bounds, writer=self._writer, at=at, now=self._api.now()))
+        self.unfinished.discard(name)
+
+    def _save(self, name: str, decision: str) -> None:
+        self._store.save(self._api.name, name, decision)
+        self._decisions[name] = decision
+
+    def _decision_of(self, described: Described) -> str | None:
+        return decision_of(described, self._decisions.get(str(described["AutoScalingGroupName"])), self._writer)
+
+    def has_unfinished(self, described: Described) -> bool:
+        """Return True if a write of the group has begun and not ended."""
+        decision = self._decision_of(described)
+        return is_unfinished(decision) and writer_of(decision) in ("", self._writer)
 
     def _announced(self, member: Member, move: str, change: _Change) -> str:
         """Return the value of the move tag before the change. Raises RejectedError if the tag is too short for it."""
@@ -206,7 +282,7 @@ class GroupWriter:
 
         No process is suspended for a raise. So this read must be no older than the tags that were written.
         """
-        if change.may_terminate or not change.raises_max:
+        if not change.only_raises_max:
             return
         group = self._read_until(member.name, lambda group: written.items() <= tags_of(group).items())
         if _bounds(group) != change.before or not written.items() <= tags_of(group).items():
@@ -250,20 +326,16 @@ class GroupWriter:
 
     def resume(self, described: Described, now: datetime) -> bool:
         """End the unfinished write of a group, and return True; return False where there is none."""
-        decision, name = tags_of(described).get(DECISION), str(described["AutoScalingGroupName"])
-        published = read_published(decision)
-        if decision is None or not is_unfinished(decision) or writer_of(decision) not in ("", self._writer):
+        decision, name = self._decision_of(described), str(described["AutoScalingGroupName"])
+        if decision is None or not self.has_unfinished(described):
             return False
         self.unfinished.add(name)
+        published = read_published(decision)
         if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
             return False
-        ended = self._decision(decision, _bounds(self._resume(name, _Sent())))
-        self._send_tags(name, {DECISION: ended})
-        self.unfinished.discard(name)
+        group = self._resume(name, _Sent()) if may_be_suspended(decision) else self._api.group(name)
+        self._end(name, decision, _bounds(group))
         return True
-
-    def _decision(self, text: str, bounds: Bounds, *, unfinished: bool = False, at: datetime | None = None) -> str:
-        return shortened(text, bounds, _VALUE_LENGTH, writer=self._writer, unfinished=unfinished, at=at)
 
     def _place(self, member: Member) -> str:
         return f"Auto Scaling group {member.name}"

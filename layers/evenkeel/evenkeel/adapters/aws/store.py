@@ -1,7 +1,8 @@
 """The DynamoDB table. Writes are conditional on the version that was read, and no code scans the table.
 
     pk                 sk                              content
-    CLUSTER#<id>       CACHE#NODE_GROUPS               EKS's descriptions of node groups (``node_group_store``)
+    CLUSTER#<id>       AUTO_SCALING#<name>             the last decision about a group (``group_decisions``)
+                       CACHE#NODE_GROUPS               EKS's descriptions of node groups (``node_group_store``)
                        DECISION#<ulid>                 a decision and its outcome (30 days)
                        EVENT_CHECK                     the last check that an event has requested; proof of events
                        GROUP#<flavour>/<ns>/<name>     backoff of a node group

@@ -199,7 +199,7 @@ class ClusterWriter(Protocol):
         """
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
-        """Send one merge patch. ``move``: the id of the move that the patch belongs to."""
+        """Send one merge patch. ``move``: the id of the move that the patch belongs to. Also raises TooLateError."""
 
     def unfinished(self, begun: Collection[str]) -> Collection[str]:
         """Return the groups, by key, whose writes have begun and not ended. Never raises an error.

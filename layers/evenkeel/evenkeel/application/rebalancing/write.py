@@ -15,6 +15,7 @@ from evenkeel.application.errors import (
     ConflictError,
     DrainingError,
     RejectedError,
+    TooLateError,
     contained,
 )
 from evenkeel.application.ports import Clock, Executor, sequentially
@@ -190,6 +191,8 @@ class Writer:
             return Outcome(Result.CONFLICT, str(error))
         except DrainingError as error:
             return Outcome(Result.WAITS, str(error))
+        except TooLateError:
+            return _NO_TIME
         except RejectedError as error:
             _log.error("write refused: %s", error, extra={"cluster": cluster, "group": str(key)})
             return Outcome(Result.REJECTED, str(error))

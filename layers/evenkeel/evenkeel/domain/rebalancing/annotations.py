@@ -6,9 +6,12 @@ find groups that have grown to the published max. People see the decision with `
 
 import json
 from datetime import datetime
+from typing import Any
 
 from evenkeel.domain.model.groups import Bounds, PublishedBounds, State
 from evenkeel.domain.model.values import BadValueError, read_count
+
+_NUMBERS = ("min", "max", "requested", "before", "target")  # of a decision
 
 
 def write_published(published: PublishedBounds, target: int, why: str) -> str:
@@ -84,15 +87,25 @@ def read_published(text: str | None) -> PublishedBounds | None:
 
 
 def is_unfinished(text: str | None) -> bool:
-    """Return True if the annotation belongs to a write of several requests that has begun and not ended.
+    """Return True if the decision belongs to a write of several requests that has begun and not ended.
 
     Only Auto Scaling groups need several requests for one write.
     """
+    return _object(text).get("unfinished") is True
+
+
+def may_be_suspended(text: str | None) -> bool:
+    """Return True if the decision belongs to an unfinished write that suspends a process of the group."""
+    return is_unfinished(text) and _object(text).get("suspends") is not False
+
+
+def ended_at(text: str | None) -> datetime | None:
+    """Return when the write of several requests has ended; None: it has not, or the decision does not show it."""
     try:
-        value = json.loads(text) if text else None
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and value.get("unfinished") is True
+        at = datetime.fromisoformat(str(_object(text).get("ended")))
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
 
 
 def writer_of(text: str | None) -> str:
@@ -100,31 +113,53 @@ def writer_of(text: str | None) -> str:
 
     Two clusters or stacks may select one group. The annotation of one would look to the other like its own.
     """
-    try:
-        value = json.loads(text) if text else None
-    except (ValueError, RecursionError):
-        return ""
-    writer = value.get("by") if isinstance(value, dict) else None
+    writer = _object(text).get("by")
     return writer if isinstance(writer, str) else ""
 
 
-def shortened(
-    text: str, bounds: Bounds, length: int, *, writer: str, unfinished: bool, at: datetime | None = None
-) -> str:
-    """Return the annotation with these bounds, cut to a length that a tag can have. Only the reasons are cut.
+def _object(text: str | None) -> dict[str, Any]:
+    try:
+        value = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
-    The text of an unfinished write says nothing about replicas, because they have not changed yet. ``at``: when the
-    write has ended; None: the time of the text.
+
+def begun(text: str, bounds: Bounds, *, writer: str, suspends: bool) -> str:
+    """Return the decision of a write of several requests, as it is stored before the first request.
+
+    It says nothing about replicas, because they have not changed yet. ``bounds``: those before the write. ``writer``:
+    the stack and the cluster. ``suspends``: True if the write suspends a process of the group.
     """
-    value = json.loads(text)
+    value = {name: each for name, each in json.loads(text).items() if name not in _NUMBERS}
+    value |= {"min": bounds.min, "max": bounds.max, "unfinished": True, **({} if suspends else {"suspends": False})}
+    return _text(value, writer)
+
+
+def ended(text: str, bounds: Bounds, *, writer: str, at: datetime | None, now: datetime) -> str:
+    """Return the decision of a write of several requests, as it is stored after the last request.
+
+    ``bounds``: those after the write. ``writer``: the stack and the cluster. ``at``: the time of the decision; None:
+    the time of the text. ``now``: when the write has ended.
+    """
+    value = {name: each for name, each in json.loads(text).items() if name not in ("unfinished", "suspends")}
+    value |= {"min": bounds.min, "max": bounds.max, "ended": _moment(now)}
+    return _text(value | ({"at": _moment(at)} if at is not None else {}), writer)
+
+
+def for_tag(text: str, length: int, *, writer: str) -> str:
+    """Return the decision for a tag: without numbers, because not every write changes the tag.
+
+    It is cut to a length that a tag can have. Only the reasons are cut.
+    """
+    value = {name: each for name, each in json.loads(text).items() if name not in _NUMBERS}
     reasons = str(value.pop("why", ""))
-    for name in ("unfinished", *(("requested", "before") if unfinished else ())):
-        value.pop(name, None)
-    value |= {"min": bounds.min, "max": bounds.max, **({"unfinished": True} if unfinished else {})}
-    value |= {"by": writer} if writer else {}
-    value |= {"at": _moment(at)} if at is not None else {}
-    while len(cut := json.dumps({**value, "why": reasons}, ensure_ascii=False, separators=(",", ":"))) > length:
+    while len(cut := _text({**value, "why": reasons}, writer)) > length:
         if not reasons:
             break
         reasons = reasons[: -(len(cut) - length)]
     return cut
+
+
+def _text(value: dict[str, Any], writer: str) -> str:
+    return json.dumps(value | ({"by": writer} if writer else {}), ensure_ascii=False, separators=(",", ":"))

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
+from evenkeel.domain.model.flavours import PLACEHOLDER, WRITTEN_IN_STEPS
 from evenkeel.domain.model.groups import Bounds, State
 from evenkeel.domain.model.plans import GroupPlan
 
@@ -99,9 +100,19 @@ def fence_first(plan: GroupPlan) -> Patch | None:
         return None
     if group.ours.pinned or _owner_lowers(plan):
         return None  # pinned bounds are a fence already; if the owner lowers replicas, one patch is enough
+    if group.key.flavour in WRITTEN_IN_STEPS and not _ends_instances(plan):
+        return None  # no mark delays the patch of replicas, whose first request is the fence
     bounds = Bounds(min(plan.bounds.min, group.requested), max(group.requested, plan.bounds.max))
     wide = group.bounds is None or group.bounds.max > bounds.max or group.bounds.min > bounds.min
     return Patch(plan=plan, bounds=bounds) if wide else None
+
+
+def _ends_instances(plan: GroupPlan) -> bool:
+    """Return True if the replicas fall below the machines that exist. Placeholders stand for missing ones."""
+    machines = plan.group.machines
+    if machines is None or plan.removal.machines:
+        return True
+    return plan.requested < sum(not one.deleting and not one.name.startswith(PLACEHOLDER) for one in machines)
 
 
 def patches(plan: GroupPlan) -> list[Patch]:
