@@ -13,6 +13,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from evenkeel.adapters.auto_scaling.installers import (
+    EKS_CLUSTER,
+    EKS_NODE_GROUP,
+    NODE_TEMPLATE,
+    clusters_of,
+    control_plane_tag,
+)
 from evenkeel.adapters.own_annotations import (
     ADOPTED,
     DECISION,
@@ -55,10 +62,7 @@ Described = Mapping[str, Any]
 TAG_LIMIT = 50  # tags a group; tags that start with aws: do not count
 OWN_TAGS = (DECISION, ADOPTED, MOVE)
 _READABLE = frozenset({*OWN_ANNOTATIONS, POOL_LABEL})
-_TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
-_OPTIONS = _TEMPLATE + "autoscaling-options/"
-_CLUSTER = "kubernetes.io/cluster/"
-_EKS_CLUSTER, _EKS_NODE_GROUP = "eks:cluster-name", "eks:nodegroup-name"
+_OPTIONS = NODE_TEMPLATE + "autoscaling-options/"
 # EKS sets DEGRADED for refused launches, which are the failures that Evenkeel exists for. In every other status, EKS
 # changes the node group. This includes a status that AWS adds later.
 _FREE_STATUSES = frozenset({"ACTIVE", "DEGRADED"})
@@ -195,7 +199,7 @@ def is_terminating(instance: Described) -> bool:
 def node_group_of(described: Described) -> tuple[str, str] | None:
     """Return the names of the EKS cluster and of the managed node group; None: the group is no managed node group."""
     tags = tags_of(described)
-    cluster, name = tags.get(_EKS_CLUSTER), tags.get(_EKS_NODE_GROUP)
+    cluster, name = tags.get(EKS_CLUSTER), tags.get(EKS_NODE_GROUP)
     return (cluster, name) if cluster and name else None
 
 
@@ -271,8 +275,7 @@ class _GroupReader:
         self._reading = Reading(name=f"Auto Scaling group {self._name}")
         named = writer_of(self._tags.get(DECISION))
         self._other_writer = named if writer and named != writer else ""
-        owned = (key.removeprefix(_CLUSTER) for key in sorted(self._tags) if key.startswith(_CLUSTER))
-        self._cluster = self._tags.get(_EKS_CLUSTER) or next(owned, "")
+        self._cluster = next(iter(clusters_of(self._tags)), "")
         self._is_undescribed = False
 
     def skipped_because(self, discoveries: Sequence[Discovery]) -> Reason | None:
@@ -308,8 +311,8 @@ class _GroupReader:
     def note_undescribed(self) -> None:
         """Report that EKS has not described the managed node group. So it is unknown what its nodes are like."""
         self._is_undescribed = True
-        name = quote(self._tags[_EKS_NODE_GROUP])
-        self._reading.note(_EKS_NODE_GROUP, name, "EKS has not described it yet: the next checks read it")
+        name = quote(self._tags[EKS_NODE_GROUP])
+        self._reading.note(EKS_NODE_GROUP, name, "EKS has not described it yet: the next checks read it")
 
     def read(self, refresh: str | None, *, is_unread: bool, with_machines: bool) -> Member:
         """Return the node group.
@@ -417,6 +420,8 @@ class _GroupReader:
             return Reason.of(Rule.OBJECT_BEING_DELETED)
         if operator := (item.get("Operator") or {}).get("Principal"):
             return Reason.of(Rule.MANAGED_BY_OPERATOR, operator=str(operator))
+        if tag := control_plane_tag(self._name, self._tags):
+            return Reason.of(Rule.CONTROL_PLANE, tag=tag, tagged=POOL_LABEL in self._tags)
         if refresh is not None:
             return Reason.of(Rule.REFRESHING, status=refresh)
         if self._other_writer:
@@ -537,9 +542,9 @@ class _GroupReader:
         """Return the node template that the tags describe (aws_manager.go, buildNodeFromTemplate)."""
         labels, capacity, taints = self._labels(), dict[str, Fraction](), list[Taint]()
         for key, value in self._tags.items():
-            if not key.startswith(_TEMPLATE):
+            if not key.startswith(NODE_TEMPLATE):
                 continue
-            kind, _, name = key.removeprefix(_TEMPLATE).partition("/")
+            kind, _, name = key.removeprefix(NODE_TEMPLATE).partition("/")
             if not name:
                 continue
             if kind == "label":

@@ -230,6 +230,7 @@ class Rule(StrEnum):
     NODE_GROUP_BUSY = "node-group-busy", Topic.STATE
     LAUNCHES_UNREAD = "launches-unread", Topic.STATE
     MANAGED_BY_OPERATOR = "managed-by-operator", Topic.STATE
+    CONTROL_PLANE = "control-plane", Topic.STATE
     PROCESS_SUSPENDED = "process-suspended", Topic.STATE
     AUTOSCALER_USES_FLAGS = "autoscaler-uses-flags", Topic.STATE
     NO_ROOM_FOR_TAGS = "no-room-for-tags", Topic.STATE
