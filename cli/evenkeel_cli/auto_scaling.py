@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from botocore.config import Config
 from botocore.exceptions import NoCredentialsError, NoRegionError
@@ -15,7 +15,7 @@ from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster
 from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
 from evenkeel.adapters.auto_scaling.read import Described
-from evenkeel.adapters.aws_faults import AWS_ERRORS
+from evenkeel.adapters.aws_faults import AWS_ERRORS, part_of
 from evenkeel.adapters.thread_pool import THREADS
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Remaining
@@ -91,12 +91,12 @@ def own_session(role_arn: str | None) -> Any:
         if role_arn is None:
             return aws
         answer = aws.client("sts", config=_CONFIG).assume_role(RoleArn=role_arn, RoleSessionName="evenkeel")
+        keys = part_of(answer, "Credentials")
     except AWS_ERRORS as error:
         fault = service_error(error, "AWS", "sts:AssumeRole", f" for {role_arn}") or CannotAskError(
             f"role {role_arn}: {error}"
         )
         raise fault from None
-    keys = answer["Credentials"]
     return boto3.Session(
         aws_access_key_id=keys["AccessKeyId"],
         aws_secret_access_key=keys["SecretAccessKey"],
@@ -105,15 +105,13 @@ def own_session(role_arn: str | None) -> Any:
     )
 
 
-def read_all_groups(aws: Any) -> list[dict[str, Any]]:
-    """Return all Auto Scaling groups of a session's account and Region, without their instances. Raises AccessError."""
-    client, groups, token = Reader(aws, "autoscaling"), list[dict[str, Any]](), dict[str, Any]()
-    while True:
-        page = client.describe_auto_scaling_groups(MaxRecords=100, IncludeInstances=False, **token)
-        groups += page["AutoScalingGroups"]
-        if not page.get("NextToken"):
-            return groups
-        token = {"NextToken": page["NextToken"]}
+def read_all_groups(aws: Any) -> list[Described]:
+    """Return all Auto Scaling groups of a session's account and Region.
+
+    Raises:
+        AccessError, ClusterUnavailableError: no valid credentials, no rights, or AWS does not answer.
+    """
+    return _api(AutoScalingApi, aws).groups(())
 
 
 def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
@@ -122,18 +120,7 @@ def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
     Raises:
         AccessError, ClusterUnavailableError: no valid credentials, no rights, or AWS does not answer.
     """
-    clock = SystemClock()
-    end = clock.now() + _PATIENCE
-    remaining: Remaining = lambda: (end - clock.now()).total_seconds()  # noqa: E731
-    groups, eks = Reader(aws, "autoscaling"), Reader(aws, "eks")
-    api = _Groups(
-        f"Auto Scaling in {aws.region_name}",
-        auto_scaling=lambda: groups,
-        eks=lambda: eks,
-        node_groups=NodeGroups(random=random.random, share=1),
-        clock=clock,
-        remaining=remaining,
-    )
+    api = _api(_Groups, aws)
     api.discovers = bool(policy.discovery)
     policy = policy.model_copy(update={"region": aws.region_name})
     observation = read_cluster(api.name, AutoScalingCluster(api, policy, {}, consistent=False), state)
@@ -142,3 +129,21 @@ def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
     unread = None if is_off else Reason.of(Rule.WORKLOAD_UNREAD, error=error)
     skipped = (*not_of_clusters(api.others), *observation.skipped)
     return replace(observation, skipped=skipped, workload_unread=unread)
+
+
+_Api = TypeVar("_Api", bound=AutoScalingApi)
+
+
+def _api(kind: type[_Api], aws: Any) -> _Api:
+    clock = SystemClock()
+    end = clock.now() + _PATIENCE
+    remaining: Remaining = lambda: (end - clock.now()).total_seconds()  # noqa: E731
+    groups, eks = Reader(aws, "autoscaling"), Reader(aws, "eks")
+    return kind(
+        f"Auto Scaling in {aws.region_name}",
+        auto_scaling=lambda: groups,
+        eks=lambda: eks,
+        node_groups=NodeGroups(random=random.random, share=1),
+        clock=clock,
+        remaining=remaining,
+    )

@@ -82,7 +82,7 @@ def auto_scaling(tag: Sequence[str], role_arn: str | None) -> None:
 
     tags = dict(_pair(text) for text in tag)
     aws = own_session(role_arn)
-    clusters: dict[str, list[Json]] = {}
+    clusters: dict[str, list[Mapping[str, Any]]] = {}
     lost = 0
     for group in read_all_groups(aws):
         found = tags_of(group)

@@ -199,6 +199,17 @@ class TestDiscover:
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.startswith(f"evenkeel: {says}")
 
+    @pytest.mark.parametrize("status", [200, 403])
+    def test_a_page_of_a_proxy_is_one_line(self, aws: Aws, status: int) -> None:
+        answer = Response(status=status, body=b"<html>log in</html>", content_type="text/html")
+        with LoopbackServer(lambda _request: answer) as proxy:
+            variables = {**aws.variables("OK"), "AWS_ENDPOINT_URL_AUTO_SCALING": proxy.url}
+            arguments = ["discover", "auto-scaling", "--region", "eu-central-1"]
+            result = CliRunner().invoke(app, arguments, env=variables, catch_exceptions=False)
+        assert result.exit_code == 1
+        (line,) = result.stderr.splitlines()
+        assert "proxy between" in line
+
     def test_a_missing_right_is_one_line(self, aws: Aws) -> None:
         result = aws.run("discover", "auto-scaling", key="DENIED")
         assert result.stderr.startswith("evenkeel: missing permission autoscaling:DescribeAutoScalingGroups: ")

@@ -42,6 +42,7 @@ from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.rebalancing.annotations import is_unfinished
+from evenkeel.domain.rebalancing.membership.discovery import joined_tags
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterPolicy
@@ -77,14 +78,12 @@ def tag_filters(policy: ClusterPolicy) -> Filters:
     Without a discovery string, groups with a pool tag are selected, and groups that have left their pool but still have
     values that Evenkeel wrote.
     """
-    discoveries = [each for each in policy.discoveries if AUTO_SCALING in each.flavours]
-    if not discoveries:
+    tags = joined_tags(policy.discoveries)
+    if not tags:
         return [{"Name": "tag-key", "Values": [POOL_LABEL, ADOPTED, DECISION]}]
-    keys = sorted({key for discovery in discoveries for key in discovery.keys})
-    values = sorted({pair for discovery in discoveries for pair in discovery.labels.items()})
     return [
-        *({"Name": "tag-key", "Values": [key]} for key in keys),
-        *({"Name": f"tag:{key}", "Values": [value]} for key, value in values),
+        *({"Name": "tag-key", "Values": [key]} for key, value in sorted(tags.items()) if not value),
+        *({"Name": f"tag:{key}", "Values": [value]} for key, value in sorted(tags.items()) if value),
     ]
 
 

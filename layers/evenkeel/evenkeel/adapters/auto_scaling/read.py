@@ -295,12 +295,14 @@ class _GroupReader:
         if len(zones) > 1:
             distribution = (self._item.get("AvailabilityZoneDistribution") or {}).get("CapacityDistributionStrategy")
             impairment = self._item.get("AvailabilityZoneImpairmentPolicy") or {}
+            shifts = bool(impairment.get("ZonalShiftEnabled"))
             return Reason.of(
                 Rule.GROUP_SPANS_ZONES,
                 zones=zones,
                 distribution=str(distribution or "balanced-best-effort"),
                 rebalance="suspended" if is_suspended(self._item, "AZRebalance") else "",
-                shift="enabled" if impairment.get("ZonalShiftEnabled") else "",
+                shift="enabled" if shifts else "",
+                may_shift=not shifts and node_group_of(self._item) is None,  # EKS has a shift of the whole cluster
             )
         weights = {str(each.get("WeightedCapacity") or "1") for each in (*self._overrides, *self._instances())}
         if not weights <= {"1"}:
@@ -553,8 +555,11 @@ class _GroupReader:
                 capacity[name] = amount
             elif kind == "taint":
                 text, _, effect = value.partition(":")
-                if effect in _EFFECTS.values():  # Cluster Autoscaler ignores the other values
+                if effect in _EFFECTS.values():
                     taints.append(Taint(name, text, effect))
+                else:  # Cluster Autoscaler ignores it, too
+                    problem = "write VALUE:EFFECT with NoSchedule, NoExecute or PreferNoSchedule; the tag is ignored"
+                    self._reading.note(key, quote(value), problem)
         for taint in (self._node_group or {}).get("taints") or ():
             effect = _EFFECTS.get(str(taint.get("effect")), "")
             taints.append(Taint(str(taint.get("key")), str(taint.get("value") or ""), effect))
