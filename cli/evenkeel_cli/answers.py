@@ -367,7 +367,9 @@ def _nodes(group: _Json) -> tuple[int, int]:
 
 def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]]) -> None:
     numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
-    _line(console, f"{name}: {pool['strategy']}, {numbers}", "italic")
+    tags = " and ".join(f"{key}={value}" for key, value in (pool.get("asIf") or {}).items())
+    as_if = f", as if its groups had tag {tags}" if tags else ""
+    _line(console, f"{name}: {pool['strategy']}, {numbers}{as_if}", "italic")
     rows = table()
     for heading in ("zone", "node group", "state", *columns, "requested", "min", "max"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")

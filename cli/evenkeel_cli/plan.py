@@ -1,7 +1,7 @@
 """`evenkeel plan`: print a plan from files, from a cluster (read-only), or from a stack."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
 from evenkeel_cli.answers import group_names, print_plan
+from evenkeel_cli.as_if import Tags, mark_pools, tags_of, terraform, with_tags
 from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.inputs import (
     default_stack,
@@ -42,6 +43,7 @@ from evenkeel_cli.terminal import (
     fail,
     say,
     say_document,
+    say_lines,
     terminal,
 )
 
@@ -74,10 +76,7 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     role_arn: str | None,
 ) -> None:
     """Print a plan, and exit with the code for it."""
-    if role_arn is not None and not auto_scaling:
-        fail(["--role-arn goes with --auto-scaling: it says who reads the Auto Scaling groups"])
-    if auto_scaling and any((stack, file, kubeconfig, context, namespace)):
-        fail(["--auto-scaling reads AWS itself: leave out --stack, -f, --kubeconfig, --context and --namespace"])
+    _refuse_misfits(auto_scaling, role_arn, stack, file, kubeconfig, context, namespace)
     others = (file, record, state, now, namespace, grow, shrink, kubeconfig, context, auto_scaling)
     if stack is None and cluster is not None and not any(others):
         stack = default_stack()
@@ -110,27 +109,55 @@ def plan_command(  # noqa: PLR0913  one parameter per option
         fail([str(error)], _NO_POOL, _places(texts, target))
     if now is None:
         moment += observation.clock_skew
-    _, planned = with_pods(lambda seen: plan(seen, known, policy.policy(), moment), observation, see_pods)
+
+    def make(seen: Observation) -> Plan:
+        return plan(seen, known, policy.policy(), moment)
+
+    observation, planned = with_pods(make, observation, see_pods)
     # Without a record, each plan proposes the next pools. A record says which pools its author wants.
-    proposed, missing = ((), ()) if planned.pools and record else _advice(observation, planned, policy, texts, target)
-    _print_and_exit(planned, before, output, proposed, missing)
+    advice = _Advice() if planned.pools and record else _advice(observation, planned, policy, texts, target)
+    _print_and_exit(make(with_tags(observation, advice.tags)) if advice.tags else planned, before, output, advice)
+
+
+def _refuse_misfits(auto_scaling: bool, role_arn: str | None, *others: object) -> None:
+    """Fail if options are given that do not go with, or without, ``--auto-scaling``."""
+    if role_arn is not None and not auto_scaling:
+        fail(["--role-arn goes with --auto-scaling: it says who reads the Auto Scaling groups"])
+    if auto_scaling and any(others):
+        fail(["--auto-scaling reads AWS itself: leave out --stack, -f, --kubeconfig, --context and --namespace"])
+
+
+@dataclass(frozen=True)
+class _Advice:
+    """What a plan without the wanted pools proposes."""
+
+    lines: Sequence[str] = ()  # a heading, and lines to paste
+    missing: Sequence[str] = ()  # what groups or files lack, if there are no lines
+    tags: Tags = field(default_factory=dict)  # the plan is made as if Auto Scaling groups had these tags
+    terraform: Sequence[str] = ()  # how to set these tags in Terraform
 
 
 def _advice(
     observation: Observation, planned: Plan, policy: ClusterFile, texts: Sequence[tuple[str, str]], target: Target
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Return a heading with the lines to paste for node groups in no pool, or the marks that are missing."""
-    if observation.groups and policy.pools == ():
-        return ["to get a pool, add to the record (a plan without a record has this line):", *_DISCOVERY], ()
+) -> _Advice:
+    """Return what to do for node groups in no pool."""
+    if policy.pools == () and any(group.key.flavour != AUTO_SCALING for group in observation.groups):
+        return _Advice(["to get a pool, add to the record (a plan without a record has this line):", *_DISCOVERY])
     advice = propose_marks(observation.groups, planned, policy.policy().similarity)
     if advice.marks:
-        return [heading(advice.marks, advice.lacking), *lines(advice.marks, target)], ()
+        tags = tags_of(advice.marks)
+        return _Advice(
+            lines=[heading(advice.marks, advice.lacking), *lines(advice.marks, target)],
+            tags=tags,
+            terraform=terraform(observation.groups, tags),
+        )
     if planned.pools:
-        return (), ()
+        return _Advice()
     if observation.groups or any(skipped.namespace for skipped in planned.skipped):
-        return (), advice.missing
+        return _Advice(missing=advice.missing)
     if target.region is not None:
-        return (), (f"no Auto Scaling group of a cluster in {target.region} of this account: {_NO_GROUP}",)
+        nowhere = f"no Auto Scaling group of a cluster in {target.region} of this account"
+        return _Advice(missing=[f"{nowhere}: {_NO_GROUP}"])
     kinds = (kind for flavour in flavours_of(policy.flavours) for kind in flavour.scalables)
     of_aws = ["AutoScalingGroups of AWS"] if texts and AUTO_SCALING in policy.flavours else []
     sought = ", ".join([*(f"{kind.plural}.{kind.group}" for kind in kinds), *of_aws])
@@ -138,10 +165,10 @@ def _advice(
     if policy.namespaces:
         named = f"namespace {', '.join(policy.namespaces)} of {where}"
         advised = "name another namespace, or none for all namespaces"
-        return (), (f"no node group in {named}: looked for {sought}: {advised}",)
+        return _Advice(missing=[f"no node group in {named}: looked for {sought}: {advised}"])
     nothing = f"no node group in {where}: looked for {sought}: name the API server or file that has them"
     places = _places(texts, target)
-    return places, () if places else (nothing,)
+    return _Advice(lines=places, missing=() if places else [nothing])
 
 
 def _places(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[str]:
@@ -150,9 +177,7 @@ def _places(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[str]:
     return [heading(places), *lines(places, target)] if places else []
 
 
-def _print_and_exit(
-    planned: Plan, before: StateFile, output: Output, proposed: Sequence[str], missing: Sequence[str]
-) -> None:
+def _print_and_exit(planned: Plan, before: StateFile, output: Output, advice: _Advice) -> None:
     """Print a plan. Exit with an error code if there is no pool, a pool is invalid, or a request is refused."""
     if refused := [problem_text(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
@@ -161,20 +186,24 @@ def _print_and_exit(
     is_invalid = any(not pool.mode.valid for pool in planned.pools)
     code = INVALID_POOL if is_invalid else _NO_POOL if not planned.pools else BAD_INPUT if waiting else 0
     document = plan_json(planned)
+    mark_pools(document, planned, advice.tags)
     if output.is_document:
-        proposals = {} if planned.pools and not proposed else {"proposals": proposed[1:]}
-        faults = waiting or missing
+        proposals = {} if planned.pools and not advice.lines else {"proposals": advice.lines[1:]}
+        in_terraform = {"terraform": "\n".join(advice.terraform)} if advice.terraform else {}
+        faults = waiting or advice.missing
         failure = error_document(faults, code) if faults else {}
-        say_document({**document, **proposals, "state": before.after(planned), **failure}, output)
+        say_document({**document, **proposals, **in_terraform, "state": before.after(planned), **failure}, output)
     elif output is Output.NAME:
         for name in group_names(document["pools"]):
             say(name)
-        for line in (*proposed, *missing):
+        for line in (*advice.lines, *advice.missing):
             say(line, err=True)
     else:
         print_plan(terminal(output), document, [str(pool.id) for pool in planned.pools], plan_message(planned))
-        for line in (*proposed, *missing):
+        for line in (*advice.lines, *advice.missing):
             say(line)
+        if advice.terraform:
+            say_lines("\n".join(["or, in Terraform:", *advice.terraform]))
     if waiting and not output.is_document:
         fail(waiting, code)
     if code:

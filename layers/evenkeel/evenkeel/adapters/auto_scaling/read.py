@@ -431,9 +431,8 @@ class _GroupReader:
             return Reason.of(Rule.WRITTEN_BY_OTHER_CLUSTER, stack=stack, cluster=cluster)
         if node_group and (status := busy_status(node_group)):
             return Reason.of(Rule.NODE_GROUP_BUSY, name=str(node_group.get("nodegroupName")), status=status)
-        if lacks_room(self._tags):
-            count = sum(not key.startswith("aws:") for key in self._tags)
-            return Reason.of(Rule.NO_ROOM_FOR_TAGS, count=count, needed=len(OWN_TAGS), limit=TAG_LIMIT)
+        if reason := no_room(self._tags):
+            return reason
         return None if self._is_being_written() else self._suspension(_TERMINATE_PROCESS)
 
     def _suspension(self, process: str) -> Reason | None:
@@ -595,6 +594,14 @@ class _GroupReader:
 def lacks_room(tags: Mapping[str, str]) -> bool:
     """Return True if Evenkeel's own tags do not fit."""
     return len({key for key in tags if not key.startswith("aws:")} | {*OWN_TAGS}) > TAG_LIMIT
+
+
+def no_room(tags: Mapping[str, str]) -> Reason | None:
+    """Return the reason why the group with these tags is not written: Evenkeel's own do not fit; None: they fit."""
+    if not lacks_room(tags):
+        return None
+    count = sum(not key.startswith("aws:") for key in tags)
+    return Reason.of(Rule.NO_ROOM_FOR_TAGS, count=count, needed=len(OWN_TAGS), limit=TAG_LIMIT)
 
 
 _EFFECTS = {

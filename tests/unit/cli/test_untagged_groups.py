@@ -1,0 +1,70 @@
+"""`plan -f` for Auto Scaling groups without a tag of Evenkeel, as common installers make them."""
+
+import json
+import re
+import shlex
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from evenkeel_cli.main import app
+from tests.asg_documents import DOCUMENTS, Document
+
+NOW = "2026-06-01T12:00:00Z"
+
+
+def planned(groups: Any, *options: str, exit_code: int = 0) -> str:
+    """Return what a plan prints for the output of the AWS command line, given by a pipe."""
+    command = ["plan", "-f", "-", "--now", NOW, *options]
+    result = CliRunner().invoke(app, command, input=json.dumps({"AutoScalingGroups": groups}), catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result.stdout
+
+
+def as_json(groups: Any, **more: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(planned(groups, "-o", "json", **more))
+    return document
+
+
+def with_tags(groups: Any, lines: list[str]) -> Any:
+    """Return the groups after the lines were run that set tags."""
+    named = {group["AutoScalingGroupName"]: group for group in groups}
+    changed = {name: {**group, "Tags": [*group["Tags"]]} for name, group in named.items()}
+    for line in lines:
+        loop = re.fullmatch(r"for group in (.+?); do aws autoscaling create-or-update-tags (.+); done", line)
+        assert loop, line
+        tags = [dict(part.split("=", 1) for part in word.split(",")) for word in shlex.split(loop[2]) if "," in word]
+        for name in shlex.split(loop[1]):
+            changed[name]["Tags"] += [{"Key": tag["Key"], "Value": tag["Value"]} for tag in tags]
+    return [*changed.values()]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.installer)
+class TestDocuments:
+    def test_each_gives_a_plan_as_if_the_tags_were_there(self, document: Document) -> None:
+        lines = planned(document.groups).splitlines()
+        heads = [line for line in lines if line.startswith("auto-scaling/")]
+        assert [head.partition(":")[0] for head in heads] == [
+            f"auto-scaling/eu-central-1/{id}" for id in document.pools
+        ]
+        for head, id in zip(heads, document.pools, strict=True):
+            assert head.endswith(f", as if its groups had tag evenkeel.dev/pool={id.partition('/')[2]}")
+        found = as_json(document.groups)
+        assert [len(pool["groups"]) for pool in found["pools"]] == [*document.pools.values()]
+        assert all(pool["valid"] for pool in found["pools"])
+
+    def test_the_plan_is_that_of_the_tagged_groups(self, document: Document) -> None:
+        before = as_json(document.groups)
+        after = as_json(with_tags(document.groups, before["proposals"]))
+        pools = [{key: value for key, value in pool.items() if key != "asIf"} for pool in before["pools"]]
+        assert after["pools"] == pools
+        assert "terraform" not in after
+
+    def test_terraform_sets_the_same_tags(self, document: Document) -> None:
+        found = as_json(document.groups)
+        names = [group["name"] for pool in found["pools"] for group in pool["groups"]]
+        text = found["terraform"]
+        assert all(name in text for name in names)
+        assert text.count("propagate_at_launch = false") == text.count("tag {")
+        assert text in planned(document.groups)
