@@ -217,7 +217,7 @@ DOCUMENTS = [
             group("bastions.blue.example.com", ZONES[:1], kops("bastions", "bastion"), nodes=1),
             *_each("apiserver-{letter}.apiservers.blue.example.com", kops("apiserver-{letter}", "apiserver")),
             *_each("nodes-{letter}.blue.example.com", kops("nodes-{letter}", "node")),
-            *_each("gpu-{letter}.blue.example.com", kops("gpu-{letter}", "node"), nodes=0),
+            *_each("gpu-{letter}.blue.example.com", kops("gpu-{letter}", "node"), nodes=0, MinSize=0),
         ],
         {"blue.example.com/gpu": 3, "blue.example.com/nodes": 3},
     ),
