@@ -51,7 +51,7 @@ def mark_pools(document: Mapping[str, Any], plan: Plan, tags: Tags) -> None:
     for shown, pool in zip(document["pools"], plan.pools, strict=True):
         proposed = [tags[planned.group.key] for planned in pool.groups if planned.group.key in tags]
         if proposed:
-            shown["asIf"] = {key: value for each in proposed for key, value in each.items()}
+            shown["asIf"] = {"tags": {key: value for each in proposed for key, value in each.items()}}
 
 
 def terraform(groups: Iterable[NodeGroup], tags: Tags) -> list[str]:

@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import quote
-from evenkeel_cli.aws_documents import is_of_cluster, not_of_clusters
+from evenkeel_cli.aws_documents import AwsDocuments, is_of_cluster, not_of_clusters
 from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.stack_client import CannotAskError, service_error, session
 from evenkeel_cli.terminal import BAD_INPUT
@@ -61,14 +61,14 @@ class _Groups(AutoScalingApi):
 
     discovers = False  # True: the record has discovery
     others = 0  # the groups without a tag of a cluster
+    read: Sequence[dict[str, Any]] = ()  # the groups that ``groups`` has returned
 
     def groups(self, filters: Filters) -> list[Described]:
         """Return the groups."""
-        if self.discovers:
-            return super().groups(filters)
-        groups = super().groups(())
-        chosen = [group for group in groups if is_of_cluster(group)]
+        groups = super().groups(filters if self.discovers else ())
+        chosen = [group for group in groups if self.discovers or is_of_cluster(group)]
         self.others = len(groups) - len(chosen)
+        self.read = [{**group} for group in chosen]
         return chosen
 
 
@@ -114,8 +114,8 @@ def read_all_groups(aws: Any) -> list[Described]:
     return _api(AutoScalingApi, aws).groups(())
 
 
-def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
-    """Return an observation of the Auto Scaling groups of a session's account and Region.
+def observe(policy: ClusterFile, state: ClusterState, aws: Any, of_aws: AwsDocuments | None = None) -> Observation:
+    """Return an observation of the Auto Scaling groups of a session's account and Region. Add them to ``of_aws``.
 
     Raises:
         AccessError, ClusterUnavailableError: no valid credentials, no rights, or AWS does not answer.
@@ -128,6 +128,8 @@ def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
     error = "plan --auto-scaling reads no pods: let the stack plan"
     unread = None if is_off else Reason.of(Rule.WORKLOAD_UNREAD, error=error)
     skipped = (*not_of_clusters(api.others), *observation.skipped)
+    if of_aws is not None:
+        of_aws.groups += api.read
     return replace(observation, skipped=skipped, workload_unread=unread)
 
 

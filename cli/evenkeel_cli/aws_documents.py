@@ -79,7 +79,8 @@ class AwsDocuments:
             if groups.setdefault(group["AutoScalingGroupName"], group) is not group:
                 reason = Reason.of(Rule.SECOND_COPY, kind="Auto Scaling group")
                 skipped.append(Skipped(namespace="", name=group["AutoScalingGroupName"], reason=reason))
-        chosen = [group for group in groups.values() if policy.discovery or is_of_cluster(group)]
+        self.groups = [*groups.values()]
+        chosen = self.groups_of_clusters(policy)
         skipped += not_of_clusters(len(groups) - len(chosen))
         activities: dict[str, list[dict[str, Any]]] = {}
         for activity in self.activities:
@@ -90,6 +91,10 @@ class AwsDocuments:
             reason = Reason.of(Rule.ACTIVITIES_NOT_READ, count=len(unknown), name=shlex.quote(unknown[0]))
             skipped.append(Skipped(namespace="", name="Activities", reason=reason))
         return members, [*skipped, *others_skipped]
+
+    def groups_of_clusters(self, policy: ClusterPolicy) -> list[dict[str, Any]]:
+        """Return the groups that the record's discovery may match or, without discovery, those of clusters."""
+        return [group for group in self.groups if policy.discovery or is_of_cluster(group)]
 
     def _lists(self) -> dict[str, list[dict[str, Any]]]:
         return {"AutoScalingGroups": self.groups, "Activities": self.activities, "nodegroup": self.node_groups}

@@ -73,10 +73,20 @@ def _stem(name: str, group: NodeGroup, *, zone_only: bool = False) -> str | None
     return stem if not place or place in stem else f"{stem}-{place}"
 
 
+def plain_name(name: str, tags: Mapping[str, str]) -> str:
+    """Return the installer's name of the node group, else the group's own name, without a suffix that makes it unique.
+
+    ``name``: the name of the Auto Scaling group.
+    """
+    given = next((tags[key] for key in NODE_GROUP_NAMES if tags.get(key)), None)
+    if given is not None:
+        return _UNIQUE.sub("", given)
+    plain = _UNIQUE.sub("", name)
+    return plain if plain == name else plain.removeprefix("eks-")
+
+
 def _named(group: NodeGroup) -> str | None:
-    """Return the stem of the installer's name of the node group, else of the group's own name."""
-    name = next((group.identity.labels[key] for key in NODE_GROUP_NAMES if key in group.identity.labels), None)
-    return _stem(_UNIQUE.sub("", name), group) if name else _own(group)
+    return _stem(plain_name(group.key.name, group.identity.labels), group)
 
 
 def _of_stack(group: NodeGroup) -> str | None:
@@ -89,8 +99,7 @@ def _of_stack(group: NodeGroup) -> str | None:
 
 
 def _own(group: NodeGroup) -> str | None:
-    name = _UNIQUE.sub("", group.key.name)
-    return _stem(name if name == group.key.name else name.removeprefix("eks-"), group)
+    return _stem(plain_name(group.key.name, {}), group)
 
 
 def _tag_name(group: NodeGroup) -> str | None:

@@ -150,15 +150,18 @@ class _Sorted:
             yield Skipped(namespace="", name=kind, reason=Reason.of(reason.rule, **{**reason.facts, "count": count}))
 
 
-def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: datetime) -> Observation:
-    """Return an observation from (name, text) pairs.
+def read_objects(
+    files: Iterable[tuple[str, str]], policy: ClusterFile, now: datetime, of_aws: AwsDocuments | None = None
+) -> Observation:
+    """Return an observation from (name, text) pairs. Add the answers of AWS to ``of_aws``.
 
     Raises:
         ConfigError: a text is not YAML or JSON, or a document is no Kubernetes object.
     """
     discovered = policy.discovered_pools
     by_node = discovered is not None and discovered.discover != "off" and discovered.nodes
-    objects = _Sorted(listings={flavour.name: Listing(flavour=flavour) for flavour in flavours_of(policy.flavours)})
+    listings = {flavour.name: Listing(flavour=flavour) for flavour in flavours_of(policy.flavours)}
+    objects = _Sorted(listings=listings, of_aws=of_aws or AwsDocuments())
     if policy.demand_stage is not DemandStage.OFF or policy.workload is not None:
         objects.workload = _WorkloadFiles(needs_pods=policy.demand_stage is DemandStage.OFF)
     _read_files(files, objects, by_node)
@@ -185,9 +188,9 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
         reason = Reason.of(Rule.FLAVOUR_NOT_LISTED, flavour=AUTO_SCALING, count=len(objects.of_aws.groups))
         objects.skipped.append(Skipped(namespace="", name=KIND, reason=reason))
     elif objects.of_aws.groups:
-        of_aws, others = objects.of_aws.read(policy, now)
-        groups += [member.group for member in of_aws]
-        nodes |= machine_nodes(of_aws, orders=policy.demand_stage.orders)
+        of_clusters, others = objects.of_aws.read(policy, now)
+        groups += [member.group for member in of_clusters]
+        nodes |= machine_nodes(of_clusters, orders=policy.demand_stage.orders)
         objects.skipped += others
     workload = objects.workload.read(nodes) if objects.workload else None
     return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=shoots, workload=workload)

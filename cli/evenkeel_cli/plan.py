@@ -20,8 +20,9 @@ from evenkeel.domain.plan import plan
 from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
-from evenkeel_cli.answers import group_names, print_plan
+from evenkeel_cli.answers import group_names, print_plan, print_pools
 from evenkeel_cli.as_if import Tags, mark_pools, tags_of, terraform, with_tags
+from evenkeel_cli.aws_documents import AwsDocuments
 from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.inputs import (
     default_stack,
@@ -34,6 +35,7 @@ from evenkeel_cli.inputs import (
 )
 from evenkeel_cli.objects import objects_of, read_objects
 from evenkeel_cli.proposals import Target, heading, lines, propose_marks, propose_places
+from evenkeel_cli.split_groups import SplitGroup, split_groups
 from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import (
     BAD_INPUT,
@@ -104,7 +106,7 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     target = Target(kubeconfig=kubeconfig, context=context, region=aws.region_name if aws else None)
     texts = _texts(file, target)
     try:
-        observation, see_pods = _observe(texts, policy, known, moment, target, aws)
+        observation, see_pods, of_aws = _observe(texts, policy, known, moment, target, aws)
     except NoMachineApiError as error:
         fail([str(error)], _NO_POOL, _places(texts, target))
     if now is None:
@@ -115,7 +117,10 @@ def plan_command(  # noqa: PLR0913  one parameter per option
 
     observation, planned = with_pods(make, observation, see_pods)
     # Without a record, each plan proposes the next pools. A record says which pools its author wants.
-    advice = _Advice() if planned.pools and record else _advice(observation, planned, policy, texts, target)
+    advice = _Advice()
+    if not planned.pools or not record:
+        split = tuple(split_groups(of_aws.groups_of_clusters(policy), policy, moment))
+        advice = replace(_advice(observation, planned, policy, texts, target), split=split)
     _print_and_exit(make(with_tags(observation, advice.tags)) if advice.tags else planned, before, output, advice)
 
 
@@ -135,6 +140,7 @@ class _Advice:
     missing: Sequence[str] = ()  # what groups or files lack, if there are no lines
     tags: Tags = field(default_factory=dict)  # the plan is made as if Auto Scaling groups had these tags
     terraform: Sequence[str] = ()  # how to set these tags in Terraform
+    split: Sequence[SplitGroup] = ()  # the groups that span zones
 
 
 def _advice(
@@ -189,10 +195,12 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, advice: _A
     mark_pools(document, planned, advice.tags)
     if output.is_document:
         proposals = {} if planned.pools and not advice.lines else {"proposals": advice.lines[1:]}
-        in_terraform = {"terraform": "\n".join(advice.terraform)} if advice.terraform else {}
+        more: dict[str, Any] = {"terraform": "\n".join(advice.terraform)} if advice.terraform else {}
+        if advice.split:
+            more["ifSplit"] = [{"group": one.name, "pool": one.pool, "how": one.how} for one in advice.split]
         faults = waiting or advice.missing
         failure = error_document(faults, code) if faults else {}
-        say_document({**document, **proposals, **in_terraform, "state": before.after(planned), **failure}, output)
+        say_document({**document, **proposals, **more, "state": before.after(planned), **failure}, output)
     elif output is Output.NAME:
         for name in group_names(document["pools"]):
             say(name)
@@ -204,6 +212,9 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, advice: _A
             say(line)
         if advice.terraform:
             say_lines("\n".join(["or, in Terraform:", *advice.terraform]))
+        for one in advice.split:
+            print_pools(terminal(output), [one.pool], [one.pool_id])
+            say(f"  {one.name} spans zones, so no plan changes it. To split it, {one.how}.")
     if waiting and not output.is_document:
         fail(waiting, code)
     if code:
@@ -239,16 +250,17 @@ def _observe(
     now: datetime,
     target: Target,
     aws: Any,
-) -> tuple[Observation, SeePods]:
+) -> tuple[Observation, SeePods, AwsDocuments]:
+    of_aws = AwsDocuments()
     if aws is not None:
         from evenkeel_cli import auto_scaling
 
-        return auto_scaling.observe(policy, state, aws), lambda observed: observed
+        return auto_scaling.observe(policy, state, aws, of_aws), lambda observed: observed, of_aws
     if target.is_live:
         from evenkeel_cli.live import observe
 
-        return observe(policy, state, target.kubeconfig, target.context)
-    return read_objects(texts, policy, now), lambda observed: observed
+        return *observe(policy, state, target.kubeconfig, target.context), of_aws
+    return read_objects(texts, policy, now, of_aws), lambda observed: observed, of_aws
 
 
 def _clues(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[Object]:

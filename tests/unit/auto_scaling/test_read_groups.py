@@ -286,8 +286,11 @@ class TestSkipped:
         for more in (zones, zones | strict | suspended):
             _, (skipped,) = read_groups([described(**more)], ClusterPolicy(), NOW, {}, [])
             texts.append(sentence(skipped.reason))
-        assert "balanced-best-effort; AZRebalance moves instances between zones" in texts[0]
-        assert "balanced-only; AZRebalance is suspended" in texts[1]
+        assert (
+            "balanced-best-effort: where a zone refuses a launch, another one gets it; "
+            "AZRebalance moves instances between zones" in texts[0]
+        )
+        assert "a zone that refuses launches is tried again and again; AZRebalance is suspended" in texts[1]
 
     def test_no_zonal_shift_is_advised_for_a_managed_node_group(self) -> None:
         managed = described({"eks:cluster-name": "blue", "eks:nodegroup-name": "w"}, AvailabilityZones=["a", "b"])

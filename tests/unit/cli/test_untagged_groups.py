@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from evenkeel_cli.main import app
-from tests.asg_documents import DOCUMENTS, Document
+from tests.asg_documents import DOCUMENTS, ZONES, Document, eks, group, kops, stack
 
 NOW = "2026-06-01T12:00:00Z"
 
@@ -68,3 +68,41 @@ class TestDocuments:
         assert all(name in text for name in names)
         assert text.count("propagate_at_launch = false") == text.count("tag {")
         assert text in planned(document.groups)
+
+
+class TestSeveralZones:
+    @pytest.mark.parametrize(
+        ("tags", "how"),
+        [
+            (eks("blue", "workers"), "create one managed node group for each zone"),
+            (kops("workers", "node"), "create one InstanceGroup for each zone"),
+            ({"kubernetes.io/cluster/blue": "owned", **stack("blue", "Nodes")}, "AWS::AutoScaling::AutoScalingGroup"),
+            ({"kubernetes.io/cluster/blue": "owned"}, "Terraform: vpc_zone_identifier"),
+        ],
+    )
+    def test_a_group_of_several_zones_is_planned_as_if_it_were_split(self, tags: dict[str, str], how: str) -> None:
+        item = group("workers", ZONES, tags, nodes=5, MinSize=4, MaxSize=10, DesiredCapacity=7)
+        document = as_json([item], exit_code=4)
+        assert document["pools"] == []
+        (split,) = document["ifSplit"]
+        assert how in split["how"]
+        groups = split["pool"]["groups"]
+        assert [each["name"] for each in groups] == ["workers-a", "workers-b", "workers-c"]
+        assert [each["zone"] for each in groups] == [*ZONES]
+        assert [each["running"] for each in groups] == [2, 2, 1]
+        assert [each["requested"]["from"] for each in groups] == [3, 2, 2]
+        assert (split["pool"]["min"], split["pool"]["max"]) == (4, 10)
+
+    def test_the_first_line_says_so_and_other_pools_are_not_changed_by_it(self) -> None:
+        wide = group("wide", ZONES, eks("blue", "wide"))
+        lines = planned([*DOCUMENTS[1].groups, wide]).splitlines()
+        heads = [line for line in lines if line.startswith("auto-scaling/")]
+        assert [head.rpartition(", ")[2] for head in heads] == [
+            "as if its groups had tag evenkeel.dev/pool=workers",
+            "as if wide were split by zone",
+        ]
+        assert "1 pool, 0 node groups would change" in lines
+
+    def test_a_control_plane_of_several_zones_is_not_split(self) -> None:
+        found = as_json([group("masters", ZONES, kops("masters", "control-plane"))], exit_code=4)
+        assert "ifSplit" not in found

@@ -300,6 +300,7 @@ class _GroupReader:
                 Rule.GROUP_SPANS_ZONES,
                 zones=zones,
                 distribution=str(distribution or "balanced-best-effort"),
+                strict=distribution == "balanced-only",
                 rebalance="suspended" if is_suspended(self._item, "AZRebalance") else "",
                 shift="enabled" if shifts else "",
                 may_shift=not shifts and node_group_of(self._item) is None,  # EKS has a shift of the whole cluster
