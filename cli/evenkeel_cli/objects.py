@@ -54,7 +54,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
 from evenkeel.validation import ConfigError
-from evenkeel_cli.aws_documents import KIND, AwsDocuments, is_answer
+from evenkeel_cli.aws_documents import KIND, AwsDocuments, answer_of
 from evenkeel_cli.cluster_file import ClusterFile
 
 # The shape of each kind, by API group and kind. The core group has no name, so v1 replaces it. ``_sort`` handles nodes.
@@ -184,6 +184,7 @@ def read_objects(
         groups += _complete(members, listing.flavour, objects, now, by_node, nodes)
         if SHOOT in listing.flavour.copies:
             shoots |= shoots_in(listing.of("Cluster"), listing.of(SHOOT.kind))
+    objects.skipped += objects.of_aws.skipped()
     if objects.of_aws.groups and AUTO_SCALING not in policy.flavours:
         reason = Reason.of(Rule.FLAVOUR_NOT_LISTED, flavour=AUTO_SCALING, count=len(objects.of_aws.groups))
         objects.skipped.append(Skipped(namespace="", name=KIND, reason=reason))
@@ -341,8 +342,8 @@ def objects_of(
                 # The items of a typed list have no kind and apiVersion of their own.
                 own = {"kind": kind, "apiVersion": version, **item} if kind and isinstance(item, Mapping) else item
                 yield from _object(file, f"{where}, items[{i}]", own, faults)
-        elif is_answer(document):
-            faults += [f"{file}: {where}: {fault}" for fault in of_aws.add(document)] if of_aws is not None else ()
+        elif (answer := answer_of(document)) is not None:
+            faults += [f"{file}: {where}: {fault}" for fault in of_aws.add(answer)] if of_aws is not None else ()
         else:
             yield from _object(file, where, document, faults)
 

@@ -205,7 +205,7 @@ def node_group_of(described: Described) -> tuple[str, str] | None:
 
 def busy_status(node_group: Described) -> str:
     """Return the status in which EKS changes a managed node group; empty: EKS does not change it."""
-    status = str(node_group.get("status"))
+    status = str(node_group.get("status") or "unknown")
     return "" if status in _FREE_STATUSES else status
 
 

@@ -268,6 +268,8 @@ class Rule(StrEnum):
     KIND_REFUSED = "kind-refused", Topic.NOTE
     FLAVOUR_NOT_LISTED = "flavour-not-listed", Topic.NOTE
     NOT_OF_CLUSTER = "not-of-cluster", Topic.NOTE
+    UNUSED_ANSWER = "unused-answer", Topic.NOTE
+    NODE_GROUPS_ALONE = "node-groups-alone", Topic.NOTE
     ACTIVITIES_NOT_READ = "activities-not-read", Topic.NOTE
     DEMAND_OFF = "demand-off", Topic.NOTE
     # demand: why there is no advice
