@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from evenkeel_cli.main import app
 from tests.asg_documents import DOCUMENTS, ZONES, Document, eks, group, kops, stack
 
 NOW = "2026-06-01T12:00:00Z"
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "iis", "uid": "1", "controller": True}
+UNSCHEDULABLE = {"reason": "Unschedulable", "lastTransitionTime": "2026-06-01T11:50:00Z"}
 
 
 def planned(groups: Any, *options: str, exit_code: int = 0) -> str:
@@ -106,3 +109,32 @@ class TestSeveralZones:
     def test_a_control_plane_of_several_zones_is_not_split(self) -> None:
         found = as_json([group("masters", ZONES, kops("masters", "control-plane"))], exit_code=4)
         assert "ifSplit" not in found
+
+
+class TestPods:
+    def test_instances_nodes_and_pods_of_files_are_joined(self, tmp_path: Path) -> None:
+        zone = ZONES[0]
+        running, empty = (
+            group(f"lin-{zone}", [zone], eks("blue", "lin"), 1),
+            group("win", [zone], eks("blue", "win"), 0),
+        )
+        instance = running["Instances"][0]["InstanceId"]
+        sizes = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+        node = {
+            "metadata": {"name": "ip-10-0-0-1", "labels": {"topology.kubernetes.io/zone": zone}},
+            "spec": {"providerID": f"aws:///{zone}/{instance}"},
+            "status": {"capacity": sizes, "allocatable": sizes, "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        pod = {
+            "metadata": {"name": "iis-0", "namespace": "shop", "ownerReferences": [OWNER]},
+            "spec": {"nodeSelector": {"node-kind": "windows"}, "containers": [{"name": "main"}]},
+            "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"} | UNSCHEDULABLE]},
+        }
+        items = [{"apiVersion": "v1", "kind": kind, **each} for kind, each in (("Node", node), ("Pod", pod))]
+        objects, record = tmp_path / "objects.json", tmp_path / "record.json"
+        objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        record.write_text(json.dumps({"flavours": ["auto-scaling"], "autoscaler": "none", "demand": "full"}))
+        text = planned([running, empty], "-f", str(objects), "--record", str(record))
+        assert "the pod's node selector requires node-kind windows; on the node, node-kind is missing" in text
+        tag = "k8s.io/cluster-autoscaler/node-template/resources"
+        assert f"the cpu and memory of a new node are unknown: set tags {tag}/cpu and {tag}/memory" in text
