@@ -88,6 +88,19 @@ class TestLive:
         assert [group["state"] for group in pool["groups"]] == ["fenced", "healthy", "healthy"]
         assert pool["groups"][0]["requested"] == {"from": 5, "to": 5}
 
+    def test_untagged_groups_and_groups_of_several_zones_get_a_plan(self, account: Account, aws: Aws) -> None:
+        for zone in ZONES:
+            account.create(f"workers-{zone[-1]}", zone)
+        account.create("wide", *ZONES)
+        before = copy.deepcopy(account.groups())
+        document = json.loads(aws.invoke("-o", "json").stdout)
+        (pool,) = document["pools"]
+        assert pool["asIf"] == {"tags": {"evenkeel.dev/pool": "workers"}}
+        assert len(document["proposals"]) == 1
+        (split,) = document["ifSplit"]
+        assert (split["group"], len(split["pool"]["groups"])) == ("wide", 3)
+        assert account.groups() == before
+
     def test_nothing_is_written(self, account: Account, aws: Aws) -> None:
         account.create_pool()
         before = copy.deepcopy(account.groups())

@@ -27,7 +27,8 @@ _ACTIVITIES_READ = timedelta(minutes=20)
 # Seconds before a throttled call is repeated, doubled each time. The account's calls are throttled together with those
 # of cluster-autoscaler, so few calls are repeated.
 _FIRST_WAIT, _MOST_REPEATS = 0.5, 3
-# Seconds from one call to the next after a throttled call, at first and at most.
+# Seconds from one call to the next after a throttled call, at first and at most. The latter makes four calls a second,
+# of at least five that an account has.
 _FIRST_APART, _SLOWEST = 0.05, 0.25
 _CALL_SECONDS = 4.0  # the longest time of one call: 1.5 s to connect, 2 s to read
 ENDED_REFRESHES = ("Successful", "Failed", "Cancelled", "RollbackFailed", "RollbackSuccessful")
@@ -53,7 +54,12 @@ class _Pace:
         self._clock = clock
         self._lock = Lock()
         self._apart = 0.0  # seconds from one call to the next
+        self._least = 0.0  # the smallest value of ``_apart``
         self._next = clock.now()
+
+    def slow_down(self) -> None:
+        """Make no more calls than the smallest known limit allows."""
+        self._least = _SLOWEST
 
     def wait(self, most: float) -> bool:
         """Wait until the next call may be made, and return True; False: that takes longer than ``most`` seconds."""
@@ -63,7 +69,7 @@ class _Pace:
             seconds = (begin - now).total_seconds()
             if seconds > most:
                 return False
-            self._next = begin + timedelta(seconds=self._apart)
+            self._next = begin + timedelta(seconds=max(self._apart, self._least))
         if seconds:
             self._clock.sleep(seconds)
         return True
@@ -110,6 +116,10 @@ class AutoScalingApi:
     def now(self) -> datetime:
         """Return the time."""
         return self._clock.now()
+
+    def slow_down(self) -> None:
+        """Leave calls to cluster-autoscaler before AWS throttles the account, for work that is not urgent."""
+        self._pace.slow_down()
 
     # Reads
 
