@@ -7,6 +7,7 @@ name, or in its tag ``Name``. The first of these names that groups in several zo
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from evenkeel.adapters.auto_scaling.installers import EKS_NODE_GROUP
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
 
 NODE_GROUP_NAMES = (
@@ -19,12 +20,22 @@ _GENERIC = frozenset({"nodegroup", "asg", "autoscalinggroup"})  # such a resourc
 _UNIQUE = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$|-?[0-9]{26}$")
 _CDK_HASH = re.compile(r"[0-9A-F]{8}$")
 _WORD_IN_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# Names of groups that no installer has marked, on clusters that have a control plane of their own.
+_OTHER_ROLE = re.compile(
+    r"(?:^|[-._/])(?:masters?|control-?planes?|etcd|bastions?|api-?servers?)(?:$|[-._/])", re.IGNORECASE
+)
 _ORDINAL = re.compile(r"(?:^|[-._])(?:az|zone|z)?[0-9]{1,3}$")
 
 
 def zone_place(zone: str, region: str) -> str:
     """Return the part of a zone's name that its siblings share, such as ``lax-1``; empty: an Availability Zone."""
     return zone[:-1].removeprefix(region).strip("-")
+
+
+def is_called_other(group: NodeGroup) -> bool:
+    """Return True if the name is that of a control plane or a bastion. EKS runs the control planes of its clusters."""
+    names = (group.key.name, group.identity.labels.get("Name", ""))
+    return EKS_NODE_GROUP not in group.identity.labels and any(map(_OTHER_ROLE.search, names))
 
 
 def stems(groups: Iterable[NodeGroup]) -> dict[GroupKey, str]:

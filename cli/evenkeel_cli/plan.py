@@ -140,7 +140,26 @@ class _Advice:
     missing: Sequence[str] = ()  # what groups or files lack, if there are no lines
     tags: Tags = field(default_factory=dict)  # the plan is made as if Auto Scaling groups had these tags
     terraform: Sequence[str] = ()  # how to set these tags in Terraform
+    left_out: Sequence[str] = ()  # the Auto Scaling groups that get no tag, and why
     split: Sequence[SplitGroup] = ()  # the groups that span zones
+
+    def document(self) -> dict[str, Any]:
+        """Return what is said about Auto Scaling groups, by the names that programs use."""
+        split = [{"group": one.name, "pool": one.pool, "how": one.how} for one in self.split]
+        found = {"terraform": "\n".join(self.terraform), "leftOut": self.left_out, "ifSplit": split}
+        return {name: value for name, value in found.items() if value}
+
+    def say(self, output: Output) -> None:
+        """Print what people read."""
+        for line in (*self.lines, *self.missing):
+            say(line)
+        if self.terraform:
+            say_lines("\n".join(["or, in Terraform:", *self.terraform]))
+        for line in self.left_out:
+            say(f"left out: {line}")
+        for one in self.split:
+            print_pools(terminal(output), [one.pool], [one.pool_id])
+            say(f"  {one.name} spans zones, so no plan changes it. To split it, {one.how}.")
 
 
 def _advice(
@@ -156,6 +175,7 @@ def _advice(
             lines=[heading(advice.marks, advice.lacking), *lines(advice.marks, target)],
             tags=tags,
             terraform=terraform(observation.groups, tags),
+            left_out=advice.missing if tags else (),
         )
     if planned.pools:
         return _Advice()
@@ -195,12 +215,9 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, advice: _A
     mark_pools(document, planned, advice.tags)
     if output.is_document:
         proposals = {} if planned.pools and not advice.lines else {"proposals": advice.lines[1:]}
-        more: dict[str, Any] = {"terraform": "\n".join(advice.terraform)} if advice.terraform else {}
-        if advice.split:
-            more["ifSplit"] = [{"group": one.name, "pool": one.pool, "how": one.how} for one in advice.split]
         faults = waiting or advice.missing
         failure = error_document(faults, code) if faults else {}
-        say_document({**document, **proposals, **more, "state": before.after(planned), **failure}, output)
+        say_document({**document, **proposals, **advice.document(), "state": before.after(planned), **failure}, output)
     elif output is Output.NAME:
         for name in group_names(document["pools"]):
             say(name)
@@ -208,13 +225,7 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, advice: _A
             say(line, err=True)
     else:
         print_plan(terminal(output), document, [str(pool.id) for pool in planned.pools], plan_message(planned))
-        for line in (*advice.lines, *advice.missing):
-            say(line)
-        if advice.terraform:
-            say_lines("\n".join(["or, in Terraform:", *advice.terraform]))
-        for one in advice.split:
-            print_pools(terminal(output), [one.pool], [one.pool_id])
-            say(f"  {one.name} spans zones, so no plan changes it. To split it, {one.how}.")
+        advice.say(output)
     if waiting and not output.is_document:
         fail(waiting, code)
     if code:

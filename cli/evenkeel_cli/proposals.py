@@ -31,8 +31,8 @@ from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import printable, quote
 from evenkeel.texts.english import in_words
 from evenkeel.texts.pool_numbers import object_text
+from evenkeel_cli.aws_names import is_called_other, without_zone
 from evenkeel_cli.aws_names import stems as stems_of_aws
-from evenkeel_cli.aws_names import without_zone
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -121,7 +121,11 @@ def propose_marks(groups: Iterable[NodeGroup], planned: Plan, similarity: Simila
     pooled = {member.group.key for pool in planned.pools for member in pool.groups}
     zoneless = [one.group for one in planned.skipped if one.group is not None]  # MachinePools
     members = [group for group in (*groups, *zoneless) if (group.key.namespace, group.key.name) not in hopeless]
-    missing: list[str] = []
+    others = [group for group in members if group.key.flavour == AUTO_SCALING and is_called_other(group)]
+    missing = [
+        _lacks(group, f"its name is not that of workers: if they are, set label {POOL_LABEL}") for group in others
+    ]
+    members = [group for group in members if group not in others]
     pools = _pools(members, similarity or Similarity(), {pool.id for pool in planned.pools}, missing)
     chosen: list[Mark] = []
     lacking = 0

@@ -13,6 +13,7 @@ from evenkeel_cli.main import app
 from tests.asg_documents import DOCUMENTS, ZONES, Document, eks, group, kops, stack
 
 NOW = "2026-06-01T12:00:00Z"
+OWNED = {"kubernetes.io/cluster/blue": "owned"}
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "iis", "uid": "1", "controller": True}
 UNSCHEDULABLE = {"reason": "Unschedulable", "lastTransitionTime": "2026-06-01T11:50:00Z"}
 
@@ -138,3 +139,38 @@ class TestPods:
         assert "the pod's node selector requires node-kind windows; on the node, node-kind is missing" in text
         tag = "k8s.io/cluster-autoscaler/node-template/resources"
         assert f"the cpu and memory of a new node are unknown: set tags {tag}/cpu and {tag}/memory" in text
+
+
+class TestLeftOut:
+    def test_groups_with_the_name_of_a_control_plane_are_not_proposed(self) -> None:
+        masters = [group(f"blue-masters-{zone[-1]}", [zone], OWNED) for zone in ZONES]
+        found = as_json([*masters, *DOCUMENTS[1].groups])
+        assert [pool["name"] for pool in found["pools"]] == ["workers"]
+        assert len(found["leftOut"]) == 3
+        assert all("its name is not that of workers: if they are, set tag" in line for line in found["leftOut"])
+
+    def test_a_group_without_a_like_is_left_out_beside_others_and_planned_alone(self) -> None:
+        gpu = group("gpu", ZONES[:1], OWNED)
+        found = as_json([gpu, *DOCUMENTS[1].groups])
+        assert [pool["name"] for pool in found["pools"]] == ["workers"]
+        (line,) = found["leftOut"]
+        assert line.startswith("Auto Scaling group gpu: no other group is surely like it")
+        assert [pool["name"] for pool in as_json([gpu])["pools"]] == ["gpu"]
+
+    def test_a_local_zone_is_a_pool_of_its_own(self) -> None:
+        zones = [f"us-west-2{letter}" for letter in "ab"] + [f"us-west-2-lax-1{letter}" for letter in "ab"]
+        groups = [group(f"workers-{zone}", [zone], OWNED) for zone in zones]
+        for each in groups:
+            each["AutoScalingGroupARN"] = each["AutoScalingGroupARN"].replace("eu-central-1", "us-west-2")
+        pools = {pool["name"]: [each["zone"] for each in pool["groups"]] for pool in as_json(groups)["pools"]}
+        assert pools == {"workers": zones[:2], "workers-lax-1": zones[2:]}
+
+    @pytest.mark.parametrize("kind", ["SPOT", "m5.xlarge"])
+    def test_nodes_that_differ_in_more_than_the_zone_are_no_pool(self, kind: str) -> None:
+        label = "k8s.io/cluster-autoscaler/node-template/label/kind"
+        groups = [group(f"workers-{zone[-1]}", [zone], OWNED | {label: "m6i.xlarge"}) for zone in ZONES[:2]]
+        groups.append(group("workers-c", ZONES[2:], OWNED | {label: kind}))
+        found = as_json(groups)
+        (pool,) = found["pools"]
+        assert [each["zone"] for each in pool["groups"]] == [*ZONES[:2]]
+        assert "workers-c" in found["leftOut"][0]
