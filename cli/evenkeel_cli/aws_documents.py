@@ -27,6 +27,7 @@ _ANSWERS = {
 # Fields of other answers -> the command that prints them. No plan reads them.
 _OTHER_ANSWERS = {
     "nodegroups": "aws eks list-nodegroups",
+    "eksctl": "eksctl get nodegroup",
     "clusters": "aws eks list-clusters",
     "cluster": "aws eks describe-cluster",
     "Reservations": "aws ec2 describe-instances",
@@ -152,6 +153,8 @@ def answer_of(document: object) -> Mapping[str, Any] | None:
     ``--query AutoScalingGroups`` prints a list of groups, which is an answer without its first line.
     """
     items: list[Any] = document if isinstance(document, list) else [document]
+    if items and isinstance(items[0], dict) and {"StackName", "NodeInstanceRoleARN"} <= items[0].keys():
+        return {"eksctl": items}
     if items and all(isinstance(each, dict) and _GROUP_NAME in each for each in items):
         return {"Activities" if "ActivityId" in items[0] else "AutoScalingGroups": items}
     if not isinstance(document, Mapping) or "kind" in document or "apiVersion" in document:

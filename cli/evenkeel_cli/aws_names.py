@@ -24,12 +24,14 @@ _WORD_IN_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _OTHER_ROLE = re.compile(
     r"(?:^|[-._/])(?:masters?|control-?planes?|etcd|bastions?|api-?servers?)(?:$|[-._/])", re.IGNORECASE
 )
-_ORDINAL = re.compile(r"(?:^|[-._])(?:az|zone|z)?[0-9]{1,3}$")
+_ORDINAL = re.compile(r"(?:^|[-._])(?:(?:az|zone|z)?[0-9]{1,3}|one|two|three|first|second|third)$", re.IGNORECASE)
+_ZONE = re.compile(r"[a-z]{2}(?:-[a-z]+)+-[0-9]+(?P<rest>.*)")  # of the Region, then a letter or a local zone
 
 
-def zone_place(zone: str, region: str) -> str:
+def zone_place(zone: str) -> str:
     """Return the part of a zone's name that its siblings share, such as ``lax-1``; empty: an Availability Zone."""
-    return zone[:-1].removeprefix(region).strip("-")
+    found = _ZONE.fullmatch(zone)
+    return found["rest"][:-1].strip("-") if found else ""
 
 
 def is_called_other(group: NodeGroup) -> bool:
@@ -60,18 +62,28 @@ def stems(groups: Iterable[NodeGroup]) -> dict[GroupKey, str]:
 def without_zone(text: str, zone: str) -> str | None:
     """Return a text without the zone in it; None: the zone is not in it."""
     short, letter = re.escape(zone.rpartition("-")[2]), re.escape(zone[-1:])
-    parts = (re.escape(zone), rf"(?:[a-z]{{2,5}})?{short}", rf"(?:az|zone)?{letter}")  # in full, euc1a, aza
+    full = f"{re.escape(zone)}|{zone.replace('-', '')}|{zone.replace('-', '_')}"
+    parts = (full, rf"(?:[a-z]{{2,5}})?{short}", rf"(?:az|zone)?{letter}", r"az[0-9]")  # such as euc1a, aza, az1
     for part in parts:
-        places = [*re.finditer(rf"(?<![^-._/]){part}(?![^-._/])", text, re.IGNORECASE)]
+        places = [*re.finditer(rf"(?<![^-._/])(?:{part})(?![^-._/])", text, re.IGNORECASE)]
         if places:
             rest = text[: places[-1].start()] + text[places[-1].end() :]
             return re.sub(r"[-._/]([-._/])", r"\1", rest).strip("-._/")
     return None
 
 
+def without_names(value: str, group: NodeGroup) -> str:
+    """Return a value of a label without the group's zone and its names."""
+    labels = group.identity.labels
+    if value in (group.key.name, plain_name(group.key.name, labels), labels.get("Name")):
+        return ""
+    rest = without_zone(value, group.identity.zone or "")
+    return value if rest is None else rest
+
+
 def _stem(name: str, group: NodeGroup, *, zone_only: bool = False) -> str | None:
     """Return a name without its zone and cluster. ``zone_only``: None if there is no zone in it."""
-    zone, region, cluster = group.identity.zone or "", group.key.namespace, group.identity.cluster
+    zone, cluster = group.identity.zone or "", group.identity.cluster
     for separator in "-._":
         name = name.removeprefix(f"{cluster}{separator}").removesuffix(f"{separator}{cluster}")
     rest = without_zone(name, zone)
@@ -79,7 +91,7 @@ def _stem(name: str, group: NodeGroup, *, zone_only: bool = False) -> str | None
         if zone_only:
             return None
         rest = _ORDINAL.sub("", name)
-    place = zone_place(zone, region)
+    place = zone_place(zone)
     stem = (rest or "workers").replace("/", "-")
     return stem if not place or place in stem else f"{stem}-{place}"
 
@@ -118,4 +130,10 @@ def _tag_name(group: NodeGroup) -> str | None:
     return _stem(group.identity.labels.get("Name", ""), group, zone_only=True)
 
 
-_SOURCES: Sequence[Callable[[NodeGroup], str | None]] = (_named, _of_stack, _own, _tag_name)
+def _glued(group: NodeGroup) -> str | None:
+    """Return the stem of a name that ends in the letter of the zone, without a separator: ``workersa``."""
+    name, zone = plain_name(group.key.name, group.identity.labels), group.identity.zone or ""
+    return _stem(f"{name[:-1]}-{name[-1:]}", group) if name[-1:].lower() == zone[-1:] else None
+
+
+_SOURCES: Sequence[Callable[[NodeGroup], str | None]] = (_named, _of_stack, _own, _tag_name, _glued)

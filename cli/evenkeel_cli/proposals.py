@@ -31,7 +31,7 @@ from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import printable, quote
 from evenkeel.texts.english import in_words
 from evenkeel.texts.pool_numbers import object_text
-from evenkeel_cli.aws_names import is_called_other, without_zone
+from evenkeel_cli.aws_names import is_called_other, without_names
 from evenkeel_cli.aws_names import stems as stems_of_aws
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -308,12 +308,11 @@ def _may_be_alike(a: NodeGroup, b: NodeGroup, similarity: Similarity) -> bool:
 
 
 def _node(group: NodeGroup) -> NodeTemplate:
-    """Return what is known of a group's nodes. In labels of Auto Scaling groups, the zone is left out."""
-    node, zone = group.template.node or NodeTemplate(), group.identity.zone
-    if group.key.flavour != AUTO_SCALING or not zone:
+    """Return what is known of a group's nodes. In labels of Auto Scaling groups, zones and names are left out."""
+    node = group.template.node or NodeTemplate()
+    if group.key.flavour != AUTO_SCALING or not group.identity.zone:
         return node
-    labels = {key: value if (rest := without_zone(value, zone)) is None else rest for key, value in node.labels.items()}
-    return replace(node, labels=labels)
+    return replace(node, labels={key: without_names(value, group) for key, value in node.labels.items()})
 
 
 def _is_one_pool(part: Sequence[NodeGroup], parts: int) -> bool:
@@ -321,8 +320,9 @@ def _is_one_pool(part: Sequence[NodeGroup], parts: int) -> bool:
     zones = [_zone(group) for group in part]
     if all(group.template.node is not None and group.template.node.complete for group in part):
         return True
-    is_whole = parts == 1 or all(group.key.flavour == AUTO_SCALING for group in part)
-    return is_whole and (None in zones or len({*zones}) == len(zones))
+    if part[0].key.flavour == AUTO_SCALING:  # during a replacement, two groups of a zone may have one name
+        return len({*zones}) > 1
+    return parts == 1 and (None in zones or len({*zones}) == len(zones))
 
 
 def _zone(group: NodeGroup) -> str | None:

@@ -174,3 +174,40 @@ class TestLeftOut:
         (pool,) = found["pools"]
         assert [each["zone"] for each in pool["groups"]] == [*ZONES[:2]]
         assert "workers-c" in found["leftOut"][0]
+
+    @pytest.mark.parametrize(
+        "names",
+        [
+            ["workers-az1-spot", "workers-az2-spot", "workers-az3-spot"],
+            ["workers-one", "workers-two", "workers-three"],
+            ["workersA", "workersB", "workersC"],
+            ["blue-workersa", "blue-workersb", "blue-workersc"],
+            ["a.workers", "b.workers", "c.workers"],
+            ["workers-eucentral1a", "workers-eucentral1b", "workers-eucentral1c"],
+            ["workers-eu_central_1a", "workers-eu_central_1b", "workers-eu_central_1c"],
+            ["workers-euc1-az1", "workers-euc1-az2", "workers-euc1-az3"],
+            ["Workers-ZoneA", "Workers-ZoneB", "Workers-ZoneC"],
+        ],
+    )
+    def test_a_zone_may_be_written_in_many_ways(self, names: list[str]) -> None:
+        label = "k8s.io/cluster-autoscaler/node-template/label/node-group"
+        pairs = zip(names, ZONES, strict=True)
+        (pool,) = as_json([group(name, [zone], OWNED | {label: name}) for name, zone in pairs])["pools"]
+        assert len(pool["groups"]) == 3
+        assert "workers" in pool["name"].lower()
+
+    @pytest.mark.parametrize(
+        "names", [["web", "db", "cache"], ["batch-a", "web-b", "db-c"], ["team-x", "team-y", "team-z"]]
+    )
+    def test_groups_that_share_no_name_are_planned_alone(self, names: list[str]) -> None:
+        pairs = zip(names, ZONES, strict=True)
+        found = as_json([group(name, [zone], OWNED | {"Name": "blue"}) for name, zone in pairs])
+        assert [len(pool["groups"]) for pool in found["pools"]] == [1, 1, 1]
+
+    def test_a_group_and_its_successor_are_of_one_pool(self) -> None:
+        groups = []
+        for number, zone in enumerate((*ZONES, *ZONES)):
+            name = f"workers-{zone[-1]}-2026050109124412300000000{number}"
+            groups.append(group(f"eks-{name}", [zone], eks("blue", name)))
+        (pool,) = as_json(groups)["pools"]
+        assert (pool["name"], len(pool["groups"]), pool["valid"]) == ("workers", 6, True)
