@@ -242,8 +242,18 @@ def _outcomes(decision: DecisionDocument) -> Iterator[str]:
 
 
 def print_plan(console: Console, plan: _Json, ids: Iterable[str], message: str) -> None:
-    """Print a table for each pool under its id, then reasons, skipped objects and the message."""
-    for pool, name in zip(plan["pools"], ids, strict=True):
+    """Print the pools, then skipped objects and the message."""
+    print_pools(console, plan["pools"], ids)
+    _summary(console, plan, "demand")
+    for skipped in plan["skipped"]:
+        name = "/".join(filter(None, (skipped["namespace"], skipped["name"] or "(no name)")))  # a kind has no namespace
+        _line(console, f"skipped {name}: {skipped['reason']}", "dim")
+    _line(console, message)
+
+
+def print_pools(console: Console, pools: Iterable[_Json], ids: Iterable[str]) -> None:
+    """Print a table for each pool under its id, then reasons."""
+    for pool, name in zip(pools, ids, strict=True):
         _table(console, pool, name, {"running": [Text(str(group["running"])) for group in pool["groups"]]})
         _numbers(console, pool)
         for note in pool.get("notes", ()):
@@ -251,11 +261,6 @@ def print_plan(console: Console, plan: _Json, ids: Iterable[str], message: str) 
         for group in pool["groups"]:
             _line(console, f"  {group['zone'] or '?'}: {'; '.join(group['reasons'])}")
         _summaries_and_problems(console, pool)
-    _summary(console, plan, "demand")
-    for skipped in plan["skipped"]:
-        name = "/".join(filter(None, (skipped["namespace"], skipped["name"] or "(no name)")))  # a kind has no namespace
-        _line(console, f"skipped {name}: {skipped['reason']}", "dim")
-    _line(console, message)
 
 
 def _pools_of_status(console: Console, answer: _Json, now: datetime) -> None:
@@ -367,7 +372,7 @@ def _nodes(group: _Json) -> tuple[int, int]:
 
 def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]]) -> None:
     numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
-    _line(console, f"{name}: {pool['strategy']}, {numbers}", "italic")
+    _line(console, f"{name}: {pool['strategy']}, {numbers}{_as_if(pool.get('asIf') or {})}", "italic")
     rows = table()
     for heading in ("zone", "node group", "state", *columns, "requested", "min", "max"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
@@ -381,6 +386,14 @@ def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Seque
             *(_change(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
         )
     print_table(console, rows)
+
+
+def _as_if(change: _Json) -> str:
+    """Return what a pool's plan takes for done; empty: nothing."""
+    if group := change.get("splitByZone"):
+        return f", as if {group} were split by zone"
+    tags = " and ".join(f"{key}={value}" for key, value in change.get("tags", {}).items())
+    return f", as if its groups had tag {tags}" if tags else ""
 
 
 def _numbers(console: Console, pool: _Json) -> None:

@@ -2,10 +2,10 @@
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from botocore.config import Config
 from botocore.exceptions import NoCredentialsError, NoRegionError
@@ -15,7 +15,7 @@ from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster
 from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
 from evenkeel.adapters.auto_scaling.read import Described
-from evenkeel.adapters.aws_faults import AWS_ERRORS
+from evenkeel.adapters.aws_faults import AWS_ERRORS, part_of
 from evenkeel.adapters.thread_pool import THREADS
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Remaining
@@ -26,7 +26,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import quote
-from evenkeel_cli.aws_documents import is_of_cluster, not_of_clusters
+from evenkeel_cli.aws_documents import AwsDocuments, is_of_cluster, not_of_clusters
 from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.stack_client import CannotAskError, service_error, session
 from evenkeel_cli.terminal import BAD_INPUT
@@ -61,14 +61,14 @@ class _Groups(AutoScalingApi):
 
     discovers = False  # True: the record has discovery
     others = 0  # the groups without a tag of a cluster
+    read: Sequence[dict[str, Any]] = ()  # the groups that ``groups`` has returned
 
     def groups(self, filters: Filters) -> list[Described]:
         """Return the groups."""
-        if self.discovers:
-            return super().groups(filters)
-        groups = super().groups(())
-        chosen = [group for group in groups if is_of_cluster(group)]
+        groups = super().groups(filters if self.discovers else ())
+        chosen = [group for group in groups if self.discovers or is_of_cluster(group)]
         self.others = len(groups) - len(chosen)
+        self.read = [{**group} for group in chosen]
         return chosen
 
 
@@ -91,12 +91,12 @@ def own_session(role_arn: str | None) -> Any:
         if role_arn is None:
             return aws
         answer = aws.client("sts", config=_CONFIG).assume_role(RoleArn=role_arn, RoleSessionName="evenkeel")
+        keys = part_of(answer, "Credentials")
     except AWS_ERRORS as error:
         fault = service_error(error, "AWS", "sts:AssumeRole", f" for {role_arn}") or CannotAskError(
             f"role {role_arn}: {error}"
         )
         raise fault from None
-    keys = answer["Credentials"]
     return boto3.Session(
         aws_access_key_id=keys["AccessKeyId"],
         aws_secret_access_key=keys["SecretAccessKey"],
@@ -105,35 +105,22 @@ def own_session(role_arn: str | None) -> Any:
     )
 
 
-def read_all_groups(aws: Any) -> list[dict[str, Any]]:
-    """Return all Auto Scaling groups of a session's account and Region, without their instances. Raises AccessError."""
-    client, groups, token = Reader(aws, "autoscaling"), list[dict[str, Any]](), dict[str, Any]()
-    while True:
-        page = client.describe_auto_scaling_groups(MaxRecords=100, IncludeInstances=False, **token)
-        groups += page["AutoScalingGroups"]
-        if not page.get("NextToken"):
-            return groups
-        token = {"NextToken": page["NextToken"]}
-
-
-def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
-    """Return an observation of the Auto Scaling groups of a session's account and Region.
+def read_all_groups(aws: Any) -> list[Described]:
+    """Return all Auto Scaling groups of a session's account and Region.
 
     Raises:
         AccessError, ClusterUnavailableError: no valid credentials, no rights, or AWS does not answer.
     """
-    clock = SystemClock()
-    end = clock.now() + _PATIENCE
-    remaining: Remaining = lambda: (end - clock.now()).total_seconds()  # noqa: E731
-    groups, eks = Reader(aws, "autoscaling"), Reader(aws, "eks")
-    api = _Groups(
-        f"Auto Scaling in {aws.region_name}",
-        auto_scaling=lambda: groups,
-        eks=lambda: eks,
-        node_groups=NodeGroups(random=random.random, share=1),
-        clock=clock,
-        remaining=remaining,
-    )
+    return _api(AutoScalingApi, aws).groups(())
+
+
+def observe(policy: ClusterFile, state: ClusterState, aws: Any, of_aws: AwsDocuments | None = None) -> Observation:
+    """Return an observation of the Auto Scaling groups of a session's account and Region. Add them to ``of_aws``.
+
+    Raises:
+        AccessError, ClusterUnavailableError: no valid credentials, no rights, or AWS does not answer.
+    """
+    api = _api(_Groups, aws)
     api.discovers = bool(policy.discovery)
     policy = policy.model_copy(update={"region": aws.region_name})
     observation = read_cluster(api.name, AutoScalingCluster(api, policy, {}, consistent=False), state)
@@ -141,4 +128,24 @@ def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
     error = "plan --auto-scaling reads no pods: let the stack plan"
     unread = None if is_off else Reason.of(Rule.WORKLOAD_UNREAD, error=error)
     skipped = (*not_of_clusters(api.others), *observation.skipped)
+    if of_aws is not None:
+        of_aws.groups += api.read
     return replace(observation, skipped=skipped, workload_unread=unread)
+
+
+_Api = TypeVar("_Api", bound=AutoScalingApi)
+
+
+def _api(kind: type[_Api], aws: Any) -> _Api:
+    clock = SystemClock()
+    end = clock.now() + _PATIENCE
+    remaining: Remaining = lambda: (end - clock.now()).total_seconds()  # noqa: E731
+    groups, eks = Reader(aws, "autoscaling"), Reader(aws, "eks")
+    return kind(
+        f"Auto Scaling in {aws.region_name}",
+        auto_scaling=lambda: groups,
+        eks=lambda: eks,
+        node_groups=NodeGroups(random=random.random, share=1),
+        clock=clock,
+        remaining=remaining,
+    )

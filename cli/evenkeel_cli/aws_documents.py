@@ -24,6 +24,27 @@ _ANSWERS = {
     "Activities": ("autoscaling", "DescribeScalingActivities"),
     "nodegroup": ("eks", "DescribeNodegroup"),
 }
+# Fields of other answers -> the command that prints them. No plan reads them.
+_OTHER_ANSWERS = {
+    "nodegroups": "aws eks list-nodegroups",
+    "eksctl": "eksctl get nodegroup",
+    "clusters": "aws eks list-clusters",
+    "cluster": "aws eks describe-cluster",
+    "Reservations": "aws ec2 describe-instances",
+    "InstanceTypes": "aws ec2 describe-instance-types",
+    "LaunchTemplates": "aws ec2 describe-launch-templates",
+    "LaunchTemplateVersions": "aws ec2 describe-launch-template-versions",
+    "Subnets": "aws ec2 describe-subnets",
+    "AutoScalingInstances": "aws autoscaling describe-auto-scaling-instances",
+    "LaunchConfigurations": "aws autoscaling describe-launch-configurations",
+    "InstanceRefreshes": "aws autoscaling describe-instance-refreshes",
+    "Tags": "aws autoscaling describe-tags",
+    "Stacks": "aws cloudformation describe-stacks",
+    "StackSummaries": "aws cloudformation list-stacks",
+    "StackResources": "aws cloudformation describe-stack-resources",
+    "StackResourceSummaries": "aws cloudformation list-stack-resources",
+}
+_GROUP_NAME = "AutoScalingGroupName"
 # botocore's models require these fields, but no plan uses them.
 _UNUSED = ("DefaultCooldown", "HealthCheckType", "ProtectedFromScaleIn", "Cause")
 KIND = "AutoScalingGroup"
@@ -49,10 +70,14 @@ class AwsDocuments:
     groups: list[dict[str, Any]] = field(default_factory=list)
     activities: list[dict[str, Any]] = field(default_factory=list)
     node_groups: list[dict[str, Any]] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)  # the commands that printed other answers
 
     def add(self, document: Mapping[str, Any]) -> list[str]:
         """Add an answer of AWS. Return one line for each bad value. An answer with a bad value must not be used."""
         faults: list[str] = []
+        if not any(name in document for name in _ANSWERS):
+            self.unused += [command for name, command in _OTHER_ANSWERS.items() if name in document][:1]
+            return faults
         for name, (service, operation) in _ANSWERS.items():
             if name in document:
                 shape = _service(service).operation_model(operation).output_shape.members[name]
@@ -79,7 +104,8 @@ class AwsDocuments:
             if groups.setdefault(group["AutoScalingGroupName"], group) is not group:
                 reason = Reason.of(Rule.SECOND_COPY, kind="Auto Scaling group")
                 skipped.append(Skipped(namespace="", name=group["AutoScalingGroupName"], reason=reason))
-        chosen = [group for group in groups.values() if policy.discovery or is_of_cluster(group)]
+        self.groups = [*groups.values()]
+        chosen = self.groups_of_clusters(policy)
         skipped += not_of_clusters(len(groups) - len(chosen))
         activities: dict[str, list[dict[str, Any]]] = {}
         for activity in self.activities:
@@ -90,6 +116,21 @@ class AwsDocuments:
             reason = Reason.of(Rule.ACTIVITIES_NOT_READ, count=len(unknown), name=shlex.quote(unknown[0]))
             skipped.append(Skipped(namespace="", name="Activities", reason=reason))
         return members, [*skipped, *others_skipped]
+
+    def groups_of_clusters(self, policy: ClusterPolicy) -> list[dict[str, Any]]:
+        """Return the groups that the record's discovery may match or, without discovery, those of clusters."""
+        return [group for group in self.groups if policy.discovery or is_of_cluster(group)]
+
+    def skipped(self) -> list[Skipped]:
+        """Return the answers that add nothing to a plan."""
+        unused = [Reason.of(Rule.UNUSED_ANSWER, command=command) for command in dict.fromkeys(self.unused)]
+        if self.node_groups and not self.groups:
+            groups = [each.get("resources", {}).get("autoScalingGroups", ()) for each in self.node_groups]
+            names = sorted({shlex.quote(group["name"]) for of_one in groups for group in of_one if group.get("name")})
+            unused.append(Reason.of(Rule.NODE_GROUPS_ALONE, count=len(self.node_groups), names=" ".join(names)))
+        elif self.activities and not self.groups:
+            unused.append(Reason.of(Rule.UNUSED_ANSWER, command="aws autoscaling describe-scaling-activities"))
+        return [Skipped(namespace="", name="answer of AWS", reason=reason) for reason in unused]
 
     def _lists(self) -> dict[str, list[dict[str, Any]]]:
         return {"AutoScalingGroups": self.groups, "Activities": self.activities, "nodegroup": self.node_groups}
@@ -106,9 +147,19 @@ def not_of_clusters(count: int) -> list[Skipped]:
     return [Skipped(namespace="", name=KIND, reason=reason)] if count else []
 
 
-def is_answer(document: object) -> bool:
-    """Return True if a document is an answer of AWS about Auto Scaling groups, and not an object of Kubernetes."""
-    return isinstance(document, Mapping) and "kind" not in document and any(name in document for name in _ANSWERS)
+def answer_of(document: object) -> Mapping[str, Any] | None:
+    """Return a document that is an answer of AWS; None: it is none, such as an object of Kubernetes.
+
+    ``--query AutoScalingGroups`` prints a list of groups, which is an answer without its first line.
+    """
+    items: list[Any] = document if isinstance(document, list) else [document]
+    if items and isinstance(items[0], dict) and {"StackName", "NodeInstanceRoleARN"} <= items[0].keys():
+        return {"eksctl": items}
+    if items and all(isinstance(each, dict) and _GROUP_NAME in each for each in items):
+        return {"Activities" if "ActivityId" in items[0] else "AutoScalingGroups": items}
+    if not isinstance(document, Mapping) or "kind" in document or "apiVersion" in document:
+        return None
+    return document if any(name in document for name in (*_ANSWERS, *_OTHER_ANSWERS)) else None
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
+from evenkeel.adapters.auto_scaling.installers import OWNED, clusters_of
 from evenkeel.adapters.auto_scaling.read import tags_of
 from evenkeel.adapters.aws.zone_names import ZoneNames
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
@@ -27,8 +28,6 @@ _READERS = "evenkeel-readers"
 # The roles in template.yaml that need access to clusters, each with its Kubernetes group (docs/guides/eks.md).
 _GROUPS = {"RebalanceRole": "evenkeel", "CheckRole": _READERS, "OperatorRole": _READERS, "WidgetRole": _READERS}
 _AWS_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+")
-_EKS_CLUSTER, _OWNED, _AUTOSCALER = "eks:cluster-name", "kubernetes.io/cluster", "k8s.io/cluster-autoscaler"
-_SWITCHES = ("enabled", "disabled")  # such a tag of Cluster Autoscaler names no cluster
 _OF_CONTROLLERS = re.compile(r"(k8s\.io|kubernetes\.io|gardener\.cloud)/")
 _NOT_OF_AN_ID = re.compile(r"[^a-z0-9._-]")
 
@@ -83,13 +82,13 @@ def auto_scaling(tag: Sequence[str], role_arn: str | None) -> None:
 
     tags = dict(_pair(text) for text in tag)
     aws = own_session(role_arn)
-    clusters: dict[str, list[Json]] = {}
+    clusters: dict[str, list[Mapping[str, Any]]] = {}
     lost = 0
     for group in read_all_groups(aws):
         found = tags_of(group)
         if not tags.items() <= found.items():
             continue
-        if selectors := _selectors(found):
+        if selectors := clusters_of(found):
             clusters.setdefault(next(iter(selectors)), []).append(group)
         else:
             lost += 1
@@ -97,7 +96,7 @@ def auto_scaling(tag: Sequence[str], role_arn: str | None) -> None:
     role = {} if role_arn is None else {"role_arn": role_arn}
     records, comments = [], [f"{counted(lost, 'group')} left out: no tag names a cluster"] if lost else []
     for name, groups in sorted(clusters.items()):
-        shared = set.intersection(*(set(_selectors(tags_of(group)).get(name, ())) for group in groups))
+        shared = set.intersection(*(set(clusters_of(tags_of(group)).get(name, ())) for group in groups))
         if not shared:
             comments.append(f"{name} is left out: its groups share no tag; set kubernetes.io/cluster/{name} on each")
             continue
@@ -119,21 +118,9 @@ def auto_scaling(tag: Sequence[str], role_arn: str | None) -> None:
     _print(records, comments)
 
 
-def _selectors(tags: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the clusters that a group's tags name, each with the tags that select the cluster's groups."""
-    found: dict[str, list[str]] = {}
-    for key, value in tags.items():
-        prefix, _, name = key.rpartition("/")
-        if key == _EKS_CLUSTER and value:
-            found.setdefault(value, []).append(f"{key}={value}")
-        elif name and (prefix == _OWNED or (prefix == _AUTOSCALER and name not in _SWITCHES)):
-            found.setdefault(name, []).append(key)
-    return found
-
-
 def _by_owner(selector: str) -> tuple[bool, str]:
     """Return the sort key of a cluster's tags. The tag that the cluster's owner sets is first."""
-    return not selector.startswith(_OWNED), selector
+    return not selector.startswith(OWNED), selector
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -54,7 +54,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
 from evenkeel.validation import ConfigError
-from evenkeel_cli.aws_documents import KIND, AwsDocuments, is_answer
+from evenkeel_cli.aws_documents import KIND, AwsDocuments, answer_of
 from evenkeel_cli.cluster_file import ClusterFile
 
 # The shape of each kind, by API group and kind. The core group has no name, so v1 replaces it. ``_sort`` handles nodes.
@@ -150,15 +150,18 @@ class _Sorted:
             yield Skipped(namespace="", name=kind, reason=Reason.of(reason.rule, **{**reason.facts, "count": count}))
 
 
-def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: datetime) -> Observation:
-    """Return an observation from (name, text) pairs.
+def read_objects(
+    files: Iterable[tuple[str, str]], policy: ClusterFile, now: datetime, of_aws: AwsDocuments | None = None
+) -> Observation:
+    """Return an observation from (name, text) pairs. Add the answers of AWS to ``of_aws``.
 
     Raises:
         ConfigError: a text is not YAML or JSON, or a document is no Kubernetes object.
     """
     discovered = policy.discovered_pools
     by_node = discovered is not None and discovered.discover != "off" and discovered.nodes
-    objects = _Sorted(listings={flavour.name: Listing(flavour=flavour) for flavour in flavours_of(policy.flavours)})
+    listings = {flavour.name: Listing(flavour=flavour) for flavour in flavours_of(policy.flavours)}
+    objects = _Sorted(listings=listings, of_aws=of_aws or AwsDocuments())
     if policy.demand_stage is not DemandStage.OFF or policy.workload is not None:
         objects.workload = _WorkloadFiles(needs_pods=policy.demand_stage is DemandStage.OFF)
     _read_files(files, objects, by_node)
@@ -181,13 +184,14 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
         groups += _complete(members, listing.flavour, objects, now, by_node, nodes)
         if SHOOT in listing.flavour.copies:
             shoots |= shoots_in(listing.of("Cluster"), listing.of(SHOOT.kind))
+    objects.skipped += objects.of_aws.skipped()
     if objects.of_aws.groups and AUTO_SCALING not in policy.flavours:
         reason = Reason.of(Rule.FLAVOUR_NOT_LISTED, flavour=AUTO_SCALING, count=len(objects.of_aws.groups))
         objects.skipped.append(Skipped(namespace="", name=KIND, reason=reason))
     elif objects.of_aws.groups:
-        of_aws, others = objects.of_aws.read(policy, now)
-        groups += [member.group for member in of_aws]
-        nodes |= machine_nodes(of_aws, orders=policy.demand_stage.orders)
+        of_clusters, others = objects.of_aws.read(policy, now)
+        groups += [member.group for member in of_clusters]
+        nodes |= machine_nodes(of_clusters, orders=policy.demand_stage.orders)
         objects.skipped += others
     workload = objects.workload.read(nodes) if objects.workload else None
     return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=shoots, workload=workload)
@@ -338,8 +342,8 @@ def objects_of(
                 # The items of a typed list have no kind and apiVersion of their own.
                 own = {"kind": kind, "apiVersion": version, **item} if kind and isinstance(item, Mapping) else item
                 yield from _object(file, f"{where}, items[{i}]", own, faults)
-        elif is_answer(document):
-            faults += [f"{file}: {where}: {fault}" for fault in of_aws.add(document)] if of_aws is not None else ()
+        elif (answer := answer_of(document)) is not None:
+            faults += [f"{file}: {where}: {fault}" for fault in of_aws.add(answer)] if of_aws is not None else ()
         else:
             yield from _object(file, where, document, faults)
 

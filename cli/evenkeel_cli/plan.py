@@ -1,7 +1,7 @@
 """`evenkeel plan`: print a plan from files, from a cluster (read-only), or from a stack."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,9 @@ from evenkeel.domain.plan import plan
 from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
-from evenkeel_cli.answers import group_names, print_plan
+from evenkeel_cli.answers import group_names, print_plan, print_pools
+from evenkeel_cli.as_if import Tags, mark_pools, tags_of, terraform, with_tags
+from evenkeel_cli.aws_documents import AwsDocuments
 from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.inputs import (
     default_stack,
@@ -33,6 +35,7 @@ from evenkeel_cli.inputs import (
 )
 from evenkeel_cli.objects import objects_of, read_objects
 from evenkeel_cli.proposals import Target, heading, lines, propose_marks, propose_places
+from evenkeel_cli.split_groups import SplitGroup, split_groups
 from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import (
     BAD_INPUT,
@@ -42,6 +45,7 @@ from evenkeel_cli.terminal import (
     fail,
     say,
     say_document,
+    say_lines,
     terminal,
 )
 
@@ -74,10 +78,7 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     role_arn: str | None,
 ) -> None:
     """Print a plan, and exit with the code for it."""
-    if role_arn is not None and not auto_scaling:
-        fail(["--role-arn goes with --auto-scaling: it says who reads the Auto Scaling groups"])
-    if auto_scaling and any((stack, file, kubeconfig, context, namespace)):
-        fail(["--auto-scaling reads AWS itself: leave out --stack, -f, --kubeconfig, --context and --namespace"])
+    _refuse_misfits(auto_scaling, role_arn, stack, file, kubeconfig, context, namespace)
     others = (file, record, state, now, namespace, grow, shrink, kubeconfig, context, auto_scaling)
     if stack is None and cluster is not None and not any(others):
         stack = default_stack()
@@ -105,32 +106,84 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     target = Target(kubeconfig=kubeconfig, context=context, region=aws.region_name if aws else None)
     texts = _texts(file, target)
     try:
-        observation, see_pods = _observe(texts, policy, known, moment, target, aws)
+        observation, see_pods, of_aws = _observe(texts, policy, known, moment, target, aws)
     except NoMachineApiError as error:
         fail([str(error)], _NO_POOL, _places(texts, target))
     if now is None:
         moment += observation.clock_skew
-    _, planned = with_pods(lambda seen: plan(seen, known, policy.policy(), moment), observation, see_pods)
+
+    def make(seen: Observation) -> Plan:
+        return plan(seen, known, policy.policy(), moment)
+
+    observation, planned = with_pods(make, observation, see_pods)
     # Without a record, each plan proposes the next pools. A record says which pools its author wants.
-    proposed, missing = ((), ()) if planned.pools and record else _advice(observation, planned, policy, texts, target)
-    _print_and_exit(planned, before, output, proposed, missing)
+    advice = _Advice()
+    if not planned.pools or not record:
+        split = tuple(split_groups(of_aws.groups_of_clusters(policy), policy, moment))
+        advice = replace(_advice(observation, planned, policy, texts, target), split=split)
+    _print_and_exit(make(with_tags(observation, advice.tags)) if advice.tags else planned, before, output, advice)
+
+
+def _refuse_misfits(auto_scaling: bool, role_arn: str | None, *others: object) -> None:
+    """Fail if options are given that do not go with, or without, ``--auto-scaling``."""
+    if role_arn is not None and not auto_scaling:
+        fail(["--role-arn goes with --auto-scaling: it says who reads the Auto Scaling groups"])
+    if auto_scaling and any(others):
+        fail(["--auto-scaling reads AWS itself: leave out --stack, -f, --kubeconfig, --context and --namespace"])
+
+
+@dataclass(frozen=True)
+class _Advice:
+    """What a plan without the wanted pools proposes."""
+
+    lines: Sequence[str] = ()  # a heading, and lines to paste
+    missing: Sequence[str] = ()  # what groups or files lack, if there are no lines
+    tags: Tags = field(default_factory=dict)  # the plan is made as if Auto Scaling groups had these tags
+    terraform: Sequence[str] = ()  # how to set these tags in Terraform
+    left_out: Sequence[str] = ()  # the Auto Scaling groups that get no tag, and why
+    split: Sequence[SplitGroup] = ()  # the groups that span zones
+
+    def document(self) -> dict[str, Any]:
+        """Return what is said about Auto Scaling groups, by the names that programs use."""
+        split = [{"group": one.name, "pool": one.pool, "how": one.how} for one in self.split]
+        found = {"terraform": "\n".join(self.terraform), "leftOut": self.left_out, "ifSplit": split}
+        return {name: value for name, value in found.items() if value}
+
+    def say(self, output: Output) -> None:
+        """Print what people read."""
+        for line in (*self.lines, *self.missing):
+            say(line)
+        if self.terraform:
+            say_lines("\n".join(["or, in Terraform:", *self.terraform]))
+        for line in self.left_out:
+            say(f"left out: {line}")
+        for one in self.split:
+            print_pools(terminal(output), [one.pool], [one.pool_id])
+            say(f"  {one.name} spans zones, so no plan changes it. To split it, {one.how}.")
 
 
 def _advice(
     observation: Observation, planned: Plan, policy: ClusterFile, texts: Sequence[tuple[str, str]], target: Target
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Return a heading with the lines to paste for node groups in no pool, or the marks that are missing."""
-    if observation.groups and policy.pools == ():
-        return ["to get a pool, add to the record (a plan without a record has this line):", *_DISCOVERY], ()
+) -> _Advice:
+    """Return what to do for node groups in no pool."""
+    if policy.pools == () and any(group.key.flavour != AUTO_SCALING for group in observation.groups):
+        return _Advice(["to get a pool, add to the record (a plan without a record has this line):", *_DISCOVERY])
     advice = propose_marks(observation.groups, planned, policy.policy().similarity)
     if advice.marks:
-        return [heading(advice.marks, advice.lacking), *lines(advice.marks, target)], ()
+        tags = tags_of(advice.marks)
+        return _Advice(
+            lines=[heading(advice.marks, advice.lacking), *lines(advice.marks, target)],
+            tags=tags,
+            terraform=terraform(observation.groups, tags),
+            left_out=advice.missing if tags else (),
+        )
     if planned.pools:
-        return (), ()
+        return _Advice()
     if observation.groups or any(skipped.namespace for skipped in planned.skipped):
-        return (), advice.missing
+        return _Advice(missing=advice.missing)
     if target.region is not None:
-        return (), (f"no Auto Scaling group of a cluster in {target.region} of this account: {_NO_GROUP}",)
+        nowhere = f"no Auto Scaling group of a cluster in {target.region} of this account"
+        return _Advice(missing=[f"{nowhere}: {_NO_GROUP}"])
     kinds = (kind for flavour in flavours_of(policy.flavours) for kind in flavour.scalables)
     of_aws = ["AutoScalingGroups of AWS"] if texts and AUTO_SCALING in policy.flavours else []
     sought = ", ".join([*(f"{kind.plural}.{kind.group}" for kind in kinds), *of_aws])
@@ -138,10 +191,10 @@ def _advice(
     if policy.namespaces:
         named = f"namespace {', '.join(policy.namespaces)} of {where}"
         advised = "name another namespace, or none for all namespaces"
-        return (), (f"no node group in {named}: looked for {sought}: {advised}",)
+        return _Advice(missing=[f"no node group in {named}: looked for {sought}: {advised}"])
     nothing = f"no node group in {where}: looked for {sought}: name the API server or file that has them"
     places = _places(texts, target)
-    return places, () if places else (nothing,)
+    return _Advice(lines=places, missing=() if places else [nothing])
 
 
 def _places(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[str]:
@@ -150,9 +203,7 @@ def _places(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[str]:
     return [heading(places), *lines(places, target)] if places else []
 
 
-def _print_and_exit(
-    planned: Plan, before: StateFile, output: Output, proposed: Sequence[str], missing: Sequence[str]
-) -> None:
+def _print_and_exit(planned: Plan, before: StateFile, output: Output, advice: _Advice) -> None:
     """Print a plan. Exit with an error code if there is no pool, a pool is invalid, or a request is refused."""
     if refused := [problem_text(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
@@ -161,20 +212,20 @@ def _print_and_exit(
     is_invalid = any(not pool.mode.valid for pool in planned.pools)
     code = INVALID_POOL if is_invalid else _NO_POOL if not planned.pools else BAD_INPUT if waiting else 0
     document = plan_json(planned)
+    mark_pools(document, planned, advice.tags)
     if output.is_document:
-        proposals = {} if planned.pools and not proposed else {"proposals": proposed[1:]}
-        faults = waiting or missing
+        proposals = {} if planned.pools and not advice.lines else {"proposals": advice.lines[1:]}
+        faults = waiting or advice.missing
         failure = error_document(faults, code) if faults else {}
-        say_document({**document, **proposals, "state": before.after(planned), **failure}, output)
+        say_document({**document, **proposals, **advice.document(), "state": before.after(planned), **failure}, output)
     elif output is Output.NAME:
         for name in group_names(document["pools"]):
             say(name)
-        for line in (*proposed, *missing):
+        for line in (*advice.lines, *advice.missing):
             say(line, err=True)
     else:
         print_plan(terminal(output), document, [str(pool.id) for pool in planned.pools], plan_message(planned))
-        for line in (*proposed, *missing):
-            say(line)
+        advice.say(output)
     if waiting and not output.is_document:
         fail(waiting, code)
     if code:
@@ -210,16 +261,17 @@ def _observe(
     now: datetime,
     target: Target,
     aws: Any,
-) -> tuple[Observation, SeePods]:
+) -> tuple[Observation, SeePods, AwsDocuments]:
+    of_aws = AwsDocuments()
     if aws is not None:
         from evenkeel_cli import auto_scaling
 
-        return auto_scaling.observe(policy, state, aws), lambda observed: observed
+        return auto_scaling.observe(policy, state, aws, of_aws), lambda observed: observed, of_aws
     if target.is_live:
         from evenkeel_cli.live import observe
 
-        return observe(policy, state, target.kubeconfig, target.context)
-    return read_objects(texts, policy, now), lambda observed: observed
+        return *observe(policy, state, target.kubeconfig, target.context), of_aws
+    return read_objects(texts, policy, now, of_aws), lambda observed: observed, of_aws
 
 
 def _clues(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[Object]:

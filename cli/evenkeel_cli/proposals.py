@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
@@ -31,9 +31,12 @@ from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import printable, quote
 from evenkeel.texts.english import in_words
 from evenkeel.texts.pool_numbers import object_text
+from evenkeel_cli.aws_names import is_called_other, without_names
+from evenkeel_cli.aws_names import stems as stems_of_aws
 
 _Key = TypeVar("_Key", bound=Hashable)
 
+_HOPELESS = (Rule.SWITCHED_OFF, Rule.CONTROL_PLANE)
 _MOST = 3  # lines
 _MOST_FAULTS = 10  # messages about groups without a proposal
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # other names are no names of objects, and could be options
@@ -46,9 +49,7 @@ _ENDS_IN_ZONE = re.compile(
     r"|[0-9]?[a-f]|(?:z|az|zone|fd|rack|row|room|site|dc)[0-9]{1,3})"
 )
 _HASH = re.compile(r"[-.][bcdfghjklmnpqrstvwxz2456789]{5}$")  # a random suffix of Kubernetes
-# Labels and tags that have a group's name without a hash.
-_NAMES = ("topology.cluster.x-k8s.io/deployment-name", "eks:nodegroup-name", "alpha.eksctl.io/nodegroup-name")
-_SUFFIX = re.compile(r"-?[0-9]{26}$")  # of Terraform's name_prefix
+_NAME_LABEL = "topology.cluster.x-k8s.io/deployment-name"  # it has a group's name without a hash
 _REGION_LABEL = "topology.kubernetes.io/region"
 _LONGEST_VALUE = 63  # of a label
 
@@ -112,12 +113,19 @@ class Advice:
 
 
 def propose_marks(groups: Iterable[NodeGroup], planned: Plan, similarity: Similarity | None) -> Advice:
-    """Return marks by which groups in no pool form whole pools, the largest first, and what other groups lack."""
-    hopeless = {(one.namespace, one.name) for one in planned.skipped if _innermost(one.reason) is Rule.SWITCHED_OFF}
+    """Return marks by which groups in no pool form whole pools, the largest first, and what other groups lack.
+
+    All Auto Scaling groups get their marks, because the plan is made as if they had them.
+    """
+    hopeless = {(one.namespace, one.name) for one in planned.skipped if _innermost(one.reason) in _HOPELESS}
     pooled = {member.group.key for pool in planned.pools for member in pool.groups}
     zoneless = [one.group for one in planned.skipped if one.group is not None]  # MachinePools
     members = [group for group in (*groups, *zoneless) if (group.key.namespace, group.key.name) not in hopeless]
-    missing: list[str] = []
+    others = [group for group in members if group.key.flavour == AUTO_SCALING and is_called_other(group)]
+    missing = [
+        _lacks(group, f"its name is not that of workers: if they are, set label {POOL_LABEL}") for group in others
+    ]
+    members = [group for group in members if group not in others]
     pools = _pools(members, similarity or Similarity(), {pool.id for pool in planned.pools}, missing)
     chosen: list[Mark] = []
     lacking = 0
@@ -130,7 +138,7 @@ def propose_marks(groups: Iterable[NodeGroup], planned: Plan, similarity: Simila
         marks = _marks(id.name, in_pool, others)
         if len(marks) > _MOST:
             missing += [_lacks(group, f"set label {ZONE_LABEL}") for group in others if not group.identity.zone]
-        elif len(chosen) + len(marks) > _MOST:
+        elif id.flavour != AUTO_SCALING and len(chosen) + len(marks) > _MOST:
             lacking += 1
         else:
             chosen += marks
@@ -155,6 +163,8 @@ def heading(proposals: Iterable[Proposal], lacking: int = 0) -> str:
     zones = ["zones are parts of names: check them"] if any(m.zones or ZONE_LABEL in m.labels for m in marks) else []
     assumed = f" ({'; '.join((*numbers, *zones))})" if numbers or zones else ""
     again = f", then plan again for {lacking} more" if lacking else ""
+    if marks and all(mark.kind is None for mark in marks):
+        return f"to set these tags, run{assumed}:"
     return f"to get a pool, run{assumed}{again}:"
 
 
@@ -210,10 +220,15 @@ def _pools(
     Add what other groups lack to ``missing``.
     """
     stems: dict[tuple[PoolId, str], list[NodeGroup]] = {}
-    for group in sorted(groups, key=lambda group: group.key):
-        stems.setdefault((_id(group, _stem(group)), group.identity.kind), []).append(group)
+    groups = sorted(groups, key=lambda group: group.key)
+    of_aws = stems_of_aws(group for group in groups if group.key.flavour == AUTO_SCALING)
+    for group in groups:
+        stem = of_aws.get(group.key) or _stem(group)
+        stems.setdefault((_id(group, stem), group.identity.kind), []).append(group)
     pools: dict[PoolId, list[NodeGroup]] = {}
     named: list[tuple[PoolId, list[NodeGroup]]] = []
+    # An Auto Scaling group without a like has no zone to move to. It is a pool only if there is no better one.
+    alone: list[tuple[PoolId, list[NodeGroup]]] = []
     count = sum(map(len, stems.values()))
     for (id, _), members in stems.items():
         parts = _alike(members, similarity)
@@ -226,19 +241,35 @@ def _pools(
             if not new:
                 continue
             is_certain = len(labels) < 2 and (len(part) > 1 or count == 1) and _is_one_pool(part, len(parts))
-            if not is_certain:
+            if len(part) == 1 and id.flavour == AUTO_SCALING and not labels:
+                alone.append((id if len(parts) == 1 else _id(new[0], new[0].key.name), new))
+            elif not is_certain:
                 missing += [_lacks_pool(group, "no other group is surely like it") for group in new]
             elif labels:
                 pools[_id(new[0], labels.pop())] += new
             else:
                 named.append((id if len(parts) == 1 else _id(new[0], new[0].key.name), new))
-    for id, new in named:  # the names of labels take precedence
+    if any(id.flavour == AUTO_SCALING for id in (*pools, *taken, *(id for id, _ in named))):
+        missing += [_lacks_pool(new[0], "no other group is surely like it") for _, new in alone]
+    else:
+        named += alone
+    _add_named(pools, named, taken, missing)
+    return pools
+
+
+def _add_named(
+    pools: dict[PoolId, list[NodeGroup]],
+    named: Iterable[tuple[PoolId, list[NodeGroup]]],
+    taken: Collection[PoolId],
+    missing: list[str],
+) -> None:
+    """Add pools without a label under free names: the names of labels take precedence."""
+    for id, new in named:
         names = (id, _id(new[0], new[0].key.name))
         if (free := next((name for name in names if name not in pools and name not in taken), None)) is not None:
             pools[free] = new
         else:
             missing += [_lacks_pool(group, f"another pool is named {id.name}") for group in new]
-    return pools
 
 
 def _id(group: NodeGroup, name: str) -> PoolId:
@@ -267,7 +298,7 @@ def _alike(groups: Iterable[NodeGroup], similarity: Similarity) -> list[list[Nod
 
 def _may_be_alike(a: NodeGroup, b: NodeGroup, similarity: Similarity) -> bool:
     """Return False if the known capacities or labels of two groups' nodes differ."""
-    one, other = a.template.node or NodeTemplate(), b.template.node or NodeTemplate()
+    one, other = _node(a), _node(b)
     if one.complete and other.complete:
         return similarity.similar(one, other)
     keys = (one.labels.keys() | other.labels.keys()) - IGNORED_LABELS - similarity.ignored_labels
@@ -276,11 +307,21 @@ def _may_be_alike(a: NodeGroup, b: NodeGroup, similarity: Similarity) -> bool:
     return all(one.labels.get(key) == other.labels.get(key) for key in keys)
 
 
+def _node(group: NodeGroup) -> NodeTemplate:
+    """Return what is known of a group's nodes. In labels of Auto Scaling groups, zones and names are left out."""
+    node = group.template.node or NodeTemplate()
+    if group.key.flavour != AUTO_SCALING or not group.identity.zone:
+        return node
+    return replace(node, labels={key: without_names(value, group) for key, value in node.labels.items()})
+
+
 def _is_one_pool(part: Sequence[NodeGroup], parts: int) -> bool:
     """Return True if it is certain that a part is one pool: it is known to be alike, or has one group for each zone."""
     zones = [_zone(group) for group in part]
     if all(group.template.node is not None and group.template.node.complete for group in part):
         return True
+    if part[0].key.flavour == AUTO_SCALING:  # during a replacement, two groups of a zone may have one name
+        return len({*zones}) > 1
     return parts == 1 and (None in zones or len({*zones}) == len(zones))
 
 
@@ -293,7 +334,7 @@ def _zone(group: NodeGroup) -> str | None:
 def _stem(group: NodeGroup) -> str:
     """Return a group's name without its zone, its cluster and a hash; without a zone in it, without its ordinal."""
     labels = group.identity.labels
-    name = next((str(labels[key]) for key in _NAMES if key in labels), _SUFFIX.sub("", group.key.name))
+    name = str(labels.get(_NAME_LABEL, group.key.name))
     name = _HASH.sub("", name.removeprefix(f"{group.identity.cluster}-"))
     zone = _zone(group) or ""
     short = zone.rpartition("-")[2]  # 1a of eu-central-1a

@@ -88,6 +88,19 @@ class TestLive:
         assert [group["state"] for group in pool["groups"]] == ["fenced", "healthy", "healthy"]
         assert pool["groups"][0]["requested"] == {"from": 5, "to": 5}
 
+    def test_untagged_groups_and_groups_of_several_zones_get_a_plan(self, account: Account, aws: Aws) -> None:
+        for zone in ZONES:
+            account.create(f"workers-{zone[-1]}", zone)
+        account.create("wide", *ZONES)
+        before = copy.deepcopy(account.groups())
+        document = json.loads(aws.invoke("-o", "json").stdout)
+        (pool,) = document["pools"]
+        assert pool["asIf"] == {"tags": {"evenkeel.dev/pool": "workers"}}
+        assert len(document["proposals"]) == 1
+        (split,) = document["ifSplit"]
+        assert (split["group"], len(split["pool"]["groups"])) == ("wide", 3)
+        assert account.groups() == before
+
     def test_nothing_is_written(self, account: Account, aws: Aws) -> None:
         account.create_pool()
         before = copy.deepcopy(account.groups())
@@ -198,6 +211,17 @@ class TestDiscover:
         result = aws.run("discover", "auto-scaling", "--tag", tag)
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.startswith(f"evenkeel: {says}")
+
+    @pytest.mark.parametrize("status", [200, 403])
+    def test_a_page_of_a_proxy_is_one_line(self, aws: Aws, status: int) -> None:
+        answer = Response(status=status, body=b"<html>log in</html>", content_type="text/html")
+        with LoopbackServer(lambda _request: answer) as proxy:
+            variables = {**aws.variables("OK"), "AWS_ENDPOINT_URL_AUTO_SCALING": proxy.url}
+            arguments = ["discover", "auto-scaling", "--region", "eu-central-1"]
+            result = CliRunner().invoke(app, arguments, env=variables, catch_exceptions=False)
+        assert result.exit_code == 1
+        (line,) = result.stderr.splitlines()
+        assert "proxy between" in line
 
     def test_a_missing_right_is_one_line(self, aws: Aws) -> None:
         result = aws.run("discover", "auto-scaling", key="DENIED")

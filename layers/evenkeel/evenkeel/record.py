@@ -594,6 +594,20 @@ class ClusterRecord(ClusterPolicy):
         return value
 
     @property
+    def pools_fault(self) -> str:
+        """Return why the stack cannot write the pools of the record, and what to do; empty: it can.
+
+        A stored record with such a fault stays readable, so this is no validation of the model.
+        """
+        discovered = self.discovered_pools
+        if not isinstance(self.access, AutoScalingAccess) or discovered is None or discovered.discover == "off":
+            return ""
+        return (
+            "pools: discover is similar, and a stack may write only Auto Scaling groups with tag evenkeel.dev/pool: "
+            "set that tag (evenkeel plan --auto-scaling prints how), and discover: 'off' or no pools here"
+        )
+
+    @property
     def listed_names(self) -> tuple[str, ...]:
         """Return the names by which events find the cluster, in addition to its id."""
         return (*self.names, self.access.place) if isinstance(self.access, AutoScalingAccess) else self.names

@@ -286,8 +286,16 @@ class TestSkipped:
         for more in (zones, zones | strict | suspended):
             _, (skipped,) = read_groups([described(**more)], ClusterPolicy(), NOW, {}, [])
             texts.append(sentence(skipped.reason))
-        assert "balanced-best-effort; AZRebalance moves instances between zones" in texts[0]
-        assert "balanced-only; AZRebalance is suspended" in texts[1]
+        assert (
+            "balanced-best-effort: where a zone refuses a launch, another one gets it; "
+            "AZRebalance moves instances between zones" in texts[0]
+        )
+        assert "a zone that refuses launches is tried again and again; AZRebalance is suspended" in texts[1]
+
+    def test_no_zonal_shift_is_advised_for_a_managed_node_group(self) -> None:
+        managed = described({"eks:cluster-name": "blue", "eks:nodegroup-name": "w"}, AvailabilityZones=["a", "b"])
+        _, (skipped,) = read_groups([managed], ClusterPolicy(), NOW, {}, [])
+        assert "zonal shift" not in sentence(skipped.reason)
 
     def test_groups_that_the_discovery_does_not_match_are_skipped(self) -> None:
         policy = ClusterPolicy.model_validate({"discovery": ["asg:tag=team=blue"], "flavours": ["auto-scaling"]})
@@ -399,6 +407,9 @@ class TestTags:
         assert node.labels == {"team": "blue", "tier": "web", "node.kubernetes.io/instance-type": "m5.large"}
         assert {key: float(amount) for key, amount in node.capacity.items()} == {"cpu": 3.92, "memory": 2.0**34}
         assert node.taints == (Taint("dedicated", "gpu", "NoSchedule"), Taint("spot", "true", "NoExecute"))
+        (note,) = group.unreadable.notes
+        problem = "write VALUE:EFFECT with NoSchedule, NoExecute or PreferNoSchedule; the tag is ignored"
+        assert str(note).endswith(f"without-effect is 'gpu': {problem}")
 
     @pytest.mark.parametrize(("scaling", "notes"), [((1, 9), 0), ((1, 5), 1), ((2, 9), 1)])
     def test_a_difference_to_the_node_group_is_reported(self, scaling: tuple[int, int], notes: int) -> None:

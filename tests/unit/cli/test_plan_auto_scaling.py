@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from evenkeel_cli import auto_scaling
-from evenkeel_cli.aws_documents import AwsDocuments, is_answer
+from evenkeel_cli.aws_documents import AwsDocuments, answer_of
 from evenkeel_cli.main import app
 from sandbox.kube.cloud import subnet_in
 from tests import objects
@@ -194,7 +194,7 @@ class TestBadFiles:
             {"AutoScalingGroups": values[0], "Activities": values[1]},
             {"AutoScalingGroups": [group], "nodegroup": values[0]},
         ):
-            assert is_answer(document)
+            assert answer_of(document) is not None
             assert all("\n" not in fault for fault in AwsDocuments().add(document))
 
     def test_older_command_lines_print_times_as_seconds(self) -> None:
@@ -206,9 +206,10 @@ class TestBadFiles:
 class TestProposals:
     def proposed(self, account: Account) -> list[str]:
         result = account.plan(account.groups())
-        assert result.exit_code == 4
         lines = result.stdout.splitlines()
-        return lines[lines.index("to get a pool, run:") + 1 :] if "to get a pool, run:" in lines else []
+        head, end = "to set these tags, run:", "or, in Terraform:"
+        assert result.exit_code == (0 if head in lines else 4)
+        return lines[lines.index(head) + 1 : lines.index(end)] if head in lines else []
 
     @pytest.mark.parametrize(
         "names",
@@ -238,7 +239,7 @@ class TestProposals:
             for zone in ZONES:
                 account.create(f"{pool}-{zone[-1]}", zone)
         lines = self.proposed_of(account)
-        assert len(lines) == 3
+        assert len(lines) == 4
         for line in lines:
             match = re.fullmatch(r"for group in (.*); do .*Value=(\w+),Propagate.*; done", line)
             assert match
@@ -247,7 +248,7 @@ class TestProposals:
                 for name in match[1].split()
             ]
             account.api.create_or_update_tags(Tags=[{**tag, "Value": match[2]} for tag in tags])
-        assert len(account.planned(account.groups())["pools"]) == 3
+        assert "asIf" not in account.planned(account.groups())["pools"][0]
 
     @staticmethod
     def proposed_of(account: Account) -> list[str]:
@@ -330,3 +331,61 @@ class TestRole:
             1,
             f"evenkeel: missing permission sts:AssumeRole for {self.ROLE}: User: me is not authorized\n",
         )
+
+
+class TestOtherDocuments:
+    @pytest.mark.parametrize(
+        ("document", "command"),
+        [
+            ({"nodegroups": ["workers-a", "workers-b"]}, "aws eks list-nodegroups"),
+            ({"Reservations": [{"Instances": []}]}, "aws ec2 describe-instances"),
+            ({"Stacks": [{"StackName": "blue"}]}, "aws cloudformation describe-stacks"),
+            ({"clusters": ["blue"], "nextToken": None}, "aws eks list-clusters"),
+            ({"Activities": []}, ""),
+        ],
+    )
+    def test_each_is_a_line_and_the_rest_is_planned(self, account: Account, document: Any, command: str) -> None:
+        account.create_pool()
+        planned = account.planned(document, account.groups())
+        assert len(planned["pools"][0]["groups"]) == 3
+        reasons = [one["reason"] for one in planned["skipped"]]
+        assert reasons == ([f"a plan does not need the output of {command}: {self.NEEDED}"] if command else [])
+
+    NEEDED = "give that of aws autoscaling describe-auto-scaling-groups"
+
+    def test_alone_they_say_what_to_print_instead(self, account: Account) -> None:
+        result = account.plan({"nodegroups": ["workers-a"]})
+        assert result.exit_code == 4
+        assert self.NEEDED in result.stdout
+
+    def test_a_managed_node_group_alone_names_its_groups(self, account: Account) -> None:
+        resources = {"autoScalingGroups": [{"name": "eks-workers-1"}]}
+        described = {"nodegroup": {"nodegroupName": "workers", "status": "ACTIVE", "resources": resources}}
+        (skipped,) = account.planned(described)["skipped"]
+        assert skipped["reason"].endswith("describe-auto-scaling-groups --auto-scaling-group-names eks-workers-1")
+
+    def test_a_list_of_groups_is_the_answer_without_its_first_line(self, account: Account) -> None:
+        account.create_pool()
+        groups = account.groups()["AutoScalingGroups"]
+        assert account.planned(groups) == account.planned(*groups) == account.planned({"AutoScalingGroups": groups})
+
+    @pytest.mark.parametrize("status", ["PAUSED_BY_A_NEW_FEATURE", None])
+    def test_an_unknown_state_of_a_managed_node_group_freezes_its_group_alone(
+        self, account: Account, status: str | None
+    ) -> None:
+        account.create_pool()
+        resources = {"autoScalingGroups": [{"name": f"workers-{A}"}]}
+        described = {"nodegroup": {"nodegroupName": "workers", "status": status, "resources": resources}}
+        (pool,) = account.planned(account.groups(), described)["pools"]
+        assert [group["state"] for group in pool["groups"]] == ["frozen", "healthy", "healthy"]
+        assert f"its status is {status or 'unknown'}" in pool["groups"][0]["reasons"][0]
+
+    def test_too_many_tags_freeze_a_group_before_the_pool_tag_is_set(self, account: Account) -> None:
+        for zone in ZONES:
+            account.create(f"workers-{zone}", zone)
+        groups = account.groups()
+        for group, count in zip(groups["AutoScalingGroups"], (45, 4, 49), strict=True):  # beside two of the cluster
+            group["Tags"] += [{"Key": f"tag-{number}", "Value": ""} for number in range(count)]
+        (pool,) = account.planned(groups)["pools"]
+        assert [group["state"] for group in pool["groups"]] == ["frozen", "healthy", "frozen"]
+        assert "it has 48 tags, and AWS accepts 50" in pool["groups"][0]["reasons"][0]

@@ -286,6 +286,19 @@ class TestApply:
         asked = [entry for entry in cluster.journal.entries if entry.startswith("rights")]
         assert asked == ["rights to write", "rights to look", "rights to look"]
 
+    def test_similar_auto_scaling_groups_are_refused_because_the_stack_could_not_write_them(self, fleet: Fleet) -> None:
+        access = {"kind": "auto-scaling", "region": "eu-central-1"}
+        record = {"access": access, "dry_run": False, "pools": {"discover": "similar"}}
+        for message in (
+            fleet.apply(blue=record)["blue"]["message"],
+            fleet.apply({"verify": False}, blue=record)["blue"]["message"],
+            fleet.refused("register", cluster="blue", record=record),
+        ):
+            assert "pools: discover is similar, and a stack may write only Auto Scaling groups with tag" in message
+        assert fleet.registered == {}
+        fleet.ask("register", cluster="blue", record={**record, "pools": {"discover": "off"}})
+        assert set(fleet.registered) == {"blue"}
+
     def test_a_record_with_demand_is_refused_beside_an_active_autoscaler(self, fleet: Fleet) -> None:
         record = given(**DEMAND)
         workload = fleet.clusters.workloads["blue"] = FakeWorkload(Workload(autoscaler_at=NOW - MINUTE))

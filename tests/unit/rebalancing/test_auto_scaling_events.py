@@ -163,9 +163,10 @@ def test_calls_that_change_no_size_request_nothing(fields: dict[str, str]) -> No
     assert isinstance(read_event(given, OURS), Ignored)
 
 
-def test_a_launch_that_was_cancelled_is_no_failure() -> None:
+@pytest.mark.parametrize("fields", [{"StatusCode": "Cancelled"}, {"Origin": "EC2", "Destination": "WarmPool"}])
+def test_a_launch_that_was_cancelled_or_goes_into_a_warm_pool_is_no_failure(fields: dict[str, str]) -> None:
     given = event("group")
-    given["detail"]["StatusCode"] = "Cancelled"
+    given["detail"] |= fields
     found = read_event(given, OURS)
     assert isinstance(found, Ignored)
     assert found.kind == "no failure"

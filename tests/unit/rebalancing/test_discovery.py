@@ -58,6 +58,10 @@ def test_any_other_string_is_refused(text: str) -> None:
         (["asg:tag=a,b=x"], {"b": "x"}, False),
         (["asg:tag=a="], {"a": "any"}, True),
         (["asg:tag=a", "asg:tag=b"], {"a": ""}, False),  # cluster-autoscaler joins the tags of its flags
+        (["asg:tag=a=x", "asg:tag=a=y"], {"a": "y"}, True),  # of one key, its last value counts
+        (["asg:tag=a=x", "asg:tag=a=y"], {"a": "x"}, False),
+        (["asg:tag=a=x", "asg:tag=a"], {"a": "z"}, True),
+        (["asg:tag=a=x,a=y"], {"a": "y"}, True),
         (["clusterapi:a=b"], {}, True),
     ],
 )

@@ -32,6 +32,8 @@ _FIRST_WAIT, _MOST_REPEATS = 0.5, 3
 _LONGEST_WAIT_TO_RESUME = 1.0
 # Seconds from one call to the next after a throttled call, at first and at most.
 _FIRST_APART, _SLOWEST = 0.05, 0.4
+# Seconds from one call to the next for work that is not urgent: an account has at least five calls a second.
+_UNHURRIED = 0.25
 _USUAL_CALL_SECONDS = 0.3
 _CALL_SECONDS = 4.0  # the longest time of one call: 1.5 s to connect, 2 s to read
 ENDED_REFRESHES = ("Successful", "Failed", "Cancelled", "RollbackFailed", "RollbackSuccessful")
@@ -60,7 +62,12 @@ class _Pace:
         self._clock = clock
         self._lock = Lock()
         self._apart = 0.0  # seconds from one call to the next
+        self._least = 0.0  # the smallest value of ``_apart``
         self._next = clock.now()
+
+    def slow_down(self) -> None:
+        """Make no more calls than the smallest known limit allows."""
+        self._least = _UNHURRIED
 
     def wait(self, most: float) -> bool:
         """Wait until the next call may be made, and return True; False: that takes longer than ``most`` seconds."""
@@ -70,7 +77,7 @@ class _Pace:
             seconds = (begin - now).total_seconds()
             if seconds > most:
                 return False
-            self._next = begin + timedelta(seconds=self._apart)
+            self._next = begin + timedelta(seconds=max(self._apart, self._least))
         if seconds:
             self._clock.sleep(seconds)
         return True
@@ -123,6 +130,10 @@ class AutoScalingApi:
     def now(self) -> datetime:
         """Return the time."""
         return self._clock.now()
+
+    def slow_down(self) -> None:
+        """Leave calls to cluster-autoscaler before AWS throttles the account, for work that is not urgent."""
+        self._pace.slow_down()
 
     # Reads
 

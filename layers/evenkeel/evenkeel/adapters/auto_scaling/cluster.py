@@ -21,6 +21,7 @@ from evenkeel.adapters.auto_scaling.read import (
     machine_nodes,
     node_group_of,
     read_groups,
+    tags_of,
 )
 from evenkeel.adapters.auto_scaling.write import GroupWriter
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, POOL_LABEL
@@ -41,12 +42,14 @@ from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.removals import disagree
+from evenkeel.domain.rebalancing.membership.discovery import joined_tags
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterPolicy
 from evenkeel.texts.english import sentence
 
 _log = logging.getLogger("evenkeel.auto_scaling")
+_MANY_NEW = 10  # groups. A write is some ten calls, and accounts have a reserve of about a hundred.
 
 
 class Drainer(Protocol):
@@ -76,14 +79,12 @@ def tag_filters(policy: ClusterPolicy) -> Filters:
     Without a discovery string, groups with a pool tag are selected, and groups that have left their pool but still have
     values that Evenkeel wrote.
     """
-    discoveries = [each for each in policy.discoveries if AUTO_SCALING in each.flavours]
-    if not discoveries:
+    tags = joined_tags(policy.discoveries)
+    if not tags:
         return [{"Name": "tag-key", "Values": [POOL_LABEL, ADOPTED, DECISION]}]
-    keys = sorted({key for discovery in discoveries for key in discovery.keys})
-    values = sorted({pair for discovery in discoveries for pair in discovery.labels.items()})
     return [
-        *({"Name": "tag-key", "Values": [key]} for key in keys),
-        *({"Name": f"tag:{key}", "Values": [value]} for key, value in values),
+        *({"Name": "tag-key", "Values": [key]} for key, value in sorted(tags.items()) if not value),
+        *({"Name": f"tag:{key}", "Values": [value]} for key, value in sorted(tags.items()) if value),
     ]
 
 
@@ -122,6 +123,7 @@ class AutoScalingCluster:
         self._members: dict[GroupKey, Member] = {}
         self._described: Sequence[Described] = ()
         self._removals: dict[GroupKey, tuple[str, ...]] = {}  # the machines that the next patch of a group removes
+        self._writes_in_turn = False
 
     # Reads
 
@@ -138,6 +140,9 @@ class AutoScalingCluster:
         if self._policy.autoscaler_status is not None and self._drainer is not None:
             members = with_autoscaler_bounds(members, *self._autoscaler_status(self._policy.autoscaler_status))
         self._members = {member.group.key: member for member in members}
+        self._writes_in_turn = not reads_machines and _are_new(members)
+        if self._writes_in_turn:
+            self._api.slow_down()
         return Observation(groups=tuple(member.group for member in members), skipped=tuple(skipped))
 
     def _read(self, described: Sequence[Described], named: Collection[str]) -> tuple[list[Member], list[Skipped]]:
@@ -222,8 +227,11 @@ class AutoScalingCluster:
     # Writes
 
     def object_of(self, key: GroupKey) -> str:
-        """Return the group's own key: each Auto Scaling group has its bounds itself."""
-        return str(key)
+        """Return the group's own key: each Auto Scaling group has its bounds itself.
+
+        Many new groups count as one object, so that they are written one after the other.
+        """
+        return AUTO_SCALING if self._writes_in_turn else str(key)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         """Return the names of the machines that the patch removes. Raises RejectedError, ConflictError."""
@@ -325,6 +333,16 @@ class AutoScalingCluster:
 
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         """Do nothing: there is no API server for a Kubernetes Event."""
+
+
+def _are_new(members: Sequence[Member]) -> bool:
+    """Return True if many groups have never been written, and no launch has failed.
+
+    The first writes of a registered cluster are many and not urgent. At full speed, they would use up the limit on
+    calls, which cluster-autoscaler shares, for minutes.
+    """
+    new = sum(ADOPTED not in tags_of(member.described) for member in members)
+    return new > _MANY_NEW and not any(member.group.refused_machines for member in members)
 
 
 def _digest(described: Sequence[Described]) -> str:

@@ -14,6 +14,13 @@ from functools import cached_property
 from typing import Any
 
 from evenkeel.adapters.auto_scaling.decisions import Decisions, decision_of
+from evenkeel.adapters.auto_scaling.installers import (
+    EKS_CLUSTER,
+    EKS_NODE_GROUP,
+    NODE_TEMPLATE,
+    clusters_of,
+    control_plane_tag,
+)
 from evenkeel.adapters.own_annotations import (
     ADOPTED,
     DECISION,
@@ -63,10 +70,7 @@ Described = Mapping[str, Any]
 TAG_LIMIT = 50  # tags a group; tags that start with aws: do not count
 OWN_TAGS = (DECISION, ADOPTED, MOVE)
 _READABLE = frozenset({*OWN_ANNOTATIONS, POOL_LABEL})
-_TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
-_OPTIONS = _TEMPLATE + "autoscaling-options/"
-_CLUSTER = "kubernetes.io/cluster/"
-_EKS_CLUSTER, _EKS_NODE_GROUP = "eks:cluster-name", "eks:nodegroup-name"
+_OPTIONS = NODE_TEMPLATE + "autoscaling-options/"
 # EKS sets DEGRADED for refused launches, which are the failures that Evenkeel exists for. In every other status, EKS
 # changes the node group. This includes a status that AWS adds later.
 _FREE_STATUSES = frozenset({"ACTIVE", "DEGRADED"})
@@ -206,13 +210,13 @@ def is_terminating(instance: Described) -> bool:
 def node_group_of(described: Described) -> tuple[str, str] | None:
     """Return the names of the EKS cluster and of the managed node group; None: the group is no managed node group."""
     tags = tags_of(described)
-    cluster, name = tags.get(_EKS_CLUSTER), tags.get(_EKS_NODE_GROUP)
+    cluster, name = tags.get(EKS_CLUSTER), tags.get(EKS_NODE_GROUP)
     return (cluster, name) if cluster and name else None
 
 
 def busy_status(node_group: Described) -> str:
     """Return the status in which EKS changes a managed node group; empty: EKS does not change it."""
-    status = str(node_group.get("status"))
+    status = str(node_group.get("status") or "unknown")
     return "" if status in _FREE_STATUSES else status
 
 
@@ -284,8 +288,7 @@ class _GroupReader:
         self._decision = decision
         named = writer_of(decision)
         self._other_writer = named if writer and named != writer else ""
-        owned = (key.removeprefix(_CLUSTER) for key in sorted(self._tags) if key.startswith(_CLUSTER))
-        self._cluster = self._tags.get(_EKS_CLUSTER) or next(owned, "")
+        self._cluster = next(iter(clusters_of(self._tags)), "")
         self._is_undescribed = False
 
     def skipped_because(self, discoveries: Sequence[Discovery]) -> Reason | None:
@@ -305,12 +308,15 @@ class _GroupReader:
         if len(zones) > 1:
             distribution = (self._item.get("AvailabilityZoneDistribution") or {}).get("CapacityDistributionStrategy")
             impairment = self._item.get("AvailabilityZoneImpairmentPolicy") or {}
+            shifts = bool(impairment.get("ZonalShiftEnabled"))
             return Reason.of(
                 Rule.GROUP_SPANS_ZONES,
                 zones=zones,
                 distribution=str(distribution or "balanced-best-effort"),
+                strict=distribution == "balanced-only",
                 rebalance="suspended" if is_suspended(self._item, "AZRebalance") else "",
-                shift="enabled" if impairment.get("ZonalShiftEnabled") else "",
+                shift="enabled" if shifts else "",
+                may_shift=not shifts and node_group_of(self._item) is None,  # EKS has a shift of the whole cluster
             )
         weights = {str(each.get("WeightedCapacity") or "1") for each in (*self._overrides, *self._instances())}
         if not weights <= {"1"}:
@@ -321,8 +327,8 @@ class _GroupReader:
     def note_undescribed(self) -> None:
         """Report that EKS has not described the managed node group. So it is unknown what its nodes are like."""
         self._is_undescribed = True
-        name = quote(self._tags[_EKS_NODE_GROUP])
-        self._reading.note(_EKS_NODE_GROUP, name, "EKS has not described it yet: the next checks read it")
+        name = quote(self._tags[EKS_NODE_GROUP])
+        self._reading.note(EKS_NODE_GROUP, name, "EKS has not described it yet: the next checks read it")
 
     def read(self, refresh: str | None, *, is_unread: bool, with_machines: bool) -> Member:
         """Return the node group.
@@ -432,6 +438,8 @@ class _GroupReader:
             return Reason.of(Rule.OBJECT_BEING_DELETED)
         if operator := (item.get("Operator") or {}).get("Principal"):
             return Reason.of(Rule.MANAGED_BY_OPERATOR, operator=str(operator))
+        if tag := control_plane_tag(self._name, self._tags):
+            return Reason.of(Rule.CONTROL_PLANE, tag=tag, tagged=POOL_LABEL in self._tags)
         if refresh is not None:
             return Reason.of(Rule.REFRESHING, status=refresh)
         if self._other_writer:
@@ -439,9 +447,8 @@ class _GroupReader:
             return Reason.of(Rule.WRITTEN_BY_OTHER_CLUSTER, stack=stack, cluster=cluster)
         if node_group and (status := busy_status(node_group)):
             return Reason.of(Rule.NODE_GROUP_BUSY, name=str(node_group.get("nodegroupName")), status=status)
-        if lacks_room(self._tags):
-            count = sum(not key.startswith("aws:") for key in self._tags)
-            return Reason.of(Rule.NO_ROOM_FOR_TAGS, count=count, needed=len(OWN_TAGS), limit=TAG_LIMIT)
+        if reason := no_room(self._tags):
+            return reason
         return None if self._is_being_written() else self._suspension(_TERMINATE_PROCESS)
 
     def _suspension(self, process: str) -> Reason | None:
@@ -551,9 +558,9 @@ class _GroupReader:
         """Return the node template that the tags describe (aws_manager.go, buildNodeFromTemplate)."""
         labels, capacity, taints = self._labels(), dict[str, Fraction](), list[Taint]()
         for key, value in self._tags.items():
-            if not key.startswith(_TEMPLATE):
+            if not key.startswith(NODE_TEMPLATE):
                 continue
-            kind, _, name = key.removeprefix(_TEMPLATE).partition("/")
+            kind, _, name = key.removeprefix(NODE_TEMPLATE).partition("/")
             if not name:
                 continue
             if kind == "label":
@@ -562,8 +569,11 @@ class _GroupReader:
                 capacity[name] = amount
             elif kind == "taint":
                 text, _, effect = value.partition(":")
-                if effect in _EFFECTS.values():  # Cluster Autoscaler ignores the other values
+                if effect in _EFFECTS.values():
                     taints.append(Taint(name, text, effect))
+                else:  # Cluster Autoscaler ignores it, too
+                    problem = "write VALUE:EFFECT with NoSchedule, NoExecute or PreferNoSchedule; the tag is ignored"
+                    self._reading.note(key, quote(value), problem)
         for taint in (self._node_group or {}).get("taints") or ():
             effect = _EFFECTS.get(str(taint.get("effect")), "")
             taints.append(Taint(str(taint.get("key")), str(taint.get("value") or ""), effect))
@@ -599,6 +609,14 @@ class _GroupReader:
 def lacks_room(tags: Mapping[str, str]) -> bool:
     """Return True if Evenkeel's own tags do not fit."""
     return len({key for key in tags if not key.startswith("aws:")} | {*OWN_TAGS}) > TAG_LIMIT
+
+
+def no_room(tags: Mapping[str, str]) -> Reason | None:
+    """Return the reason why the group with these tags is not written: Evenkeel's own do not fit; None: they fit."""
+    if not lacks_room(tags):
+        return None
+    count = sum(not key.startswith("aws:") for key in tags)
+    return Reason.of(Rule.NO_ROOM_FOR_TAGS, count=count, needed=len(OWN_TAGS), limit=TAG_LIMIT)
 
 
 _EFFECTS = {

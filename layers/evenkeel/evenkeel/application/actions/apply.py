@@ -91,6 +91,8 @@ def _compared(
     if given.get("id", call.cluster) != call.cluster:
         raise BadRequestError(f"record.id is {given['id']!r}: it must be {call.cluster!r}, or left out")
     record = read_model(ClusterRecord, {**given, "id": call.cluster}, f"record of cluster {call.cluster}")
+    if record.pools_fault:
+        raise BadRequestError(f"record of cluster {call.cluster}: {record.pools_fault}")
     registered = call.ports.store.registered(call.cluster)
     before = registered.record if registered else None
     unreadable = [{"field": "the whole", "from": before, "to": None}] if isinstance(before, str) else []

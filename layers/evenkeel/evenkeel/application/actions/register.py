@@ -47,8 +47,8 @@ def register(call: Call, fields: RegisterFields) -> Answer:
         raise BadRequestError(f"record.id is {registration.id!r}: it must be {call.cluster!r}, or left out")
     before = call.ports.store.registered(call.cluster)
     record, control = registration.record, registration.control(before.control if before else None)
-    if lost := call.lost_access(record):
-        raise BadRequestError(f"{call.cluster} is not stored: {'; '.join(lost)}")
+    if faults := [*filter(None, [record.pools_fault]), *call.lost_access(record)]:
+        raise BadRequestError(f"{call.cluster} is not stored: {'; '.join(faults)}")
     another = None
     with contextlib.suppress(EvenkeelError):  # a cluster may be registered before it can be reached
         another = call.another_autoscaler(record)

@@ -21,6 +21,7 @@ from evenkeel.domain.demand.taints import is_being_deleted
 from evenkeel.domain.demand.zone_loss import zone_losses
 from evenkeel.domain.model.convergence import Choice
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer
+from evenkeel.domain.model.flavours import SIZE_TAGS
 from evenkeel.domain.model.groups import GroupKey, MachineRef
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -98,7 +99,7 @@ def _choose(
 ) -> Choice:
     for group in coming:
         if group not in simulation.template_nodes:
-            return Choice(why=Reason.of(Rule.FRESH_NODE_UNKNOWN))
+            return Choice(why=Reason.of(Rule.FRESH_NODE_UNKNOWN, tags=SIZE_TAGS.get(group.flavour, ())))
         simulation.add_template_node(group)
     node_infos: Iterable[NodeInfo] = simulation.schedulable_nodes()
     node_infos = [info for info in node_infos if info.name not in simulation.starting]

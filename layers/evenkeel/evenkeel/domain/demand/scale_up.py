@@ -31,6 +31,7 @@ from evenkeel.domain.demand.pods import old_enough_at
 from evenkeel.domain.demand.requests import CPU, MEMORY, Counts, counts
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import Demand, GroupOffer, PendingPods, PoolDemand, PoolOffer, Unfit
+from evenkeel.domain.model.flavours import SIZE_TAGS
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.pools import place_in
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -399,7 +400,7 @@ class _ScaleUp:
         if nodes[offer.group] >= offer.room:
             return Reason.of(Rule.AT_ITS_MAX)
         if offer.group not in self._templates:
-            return Reason.of(Rule.FRESH_NODE_UNKNOWN)
+            return Reason.of(Rule.FRESH_NODE_UNKNOWN, tags=SIZE_TAGS.get(offer.group.flavour, ()))
         most = self._simulation.policy.most_nodes
         return Reason.of(Rule.CHECK_AT_ITS_MOST, nodes=most) if self._nodes_left < 1 else None
 

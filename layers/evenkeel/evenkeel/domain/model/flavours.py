@@ -21,3 +21,6 @@ WRITTEN_IN_STEPS = frozenset({AUTO_SCALING})
 PLACEHOLDER = "i-placeholder-"
 # The most running machines that one write to a group may remove. The ids of the machines must fit one tag.
 MOST_REMOVED = {AUTO_SCALING: 10}
+# The tags that say how large a node of an empty group is.
+_SIZES = "k8s.io/cluster-autoscaler/node-template/resources/"
+SIZE_TAGS = {AUTO_SCALING: (f"{_SIZES}cpu", f"{_SIZES}memory")}

@@ -230,6 +230,7 @@ class Rule(StrEnum):
     NODE_GROUP_BUSY = "node-group-busy", Topic.STATE
     LAUNCHES_UNREAD = "launches-unread", Topic.STATE
     MANAGED_BY_OPERATOR = "managed-by-operator", Topic.STATE
+    CONTROL_PLANE = "control-plane", Topic.STATE
     PROCESS_SUSPENDED = "process-suspended", Topic.STATE
     AUTOSCALER_USES_FLAGS = "autoscaler-uses-flags", Topic.STATE
     NO_ROOM_FOR_TAGS = "no-room-for-tags", Topic.STATE
@@ -267,6 +268,8 @@ class Rule(StrEnum):
     KIND_REFUSED = "kind-refused", Topic.NOTE
     FLAVOUR_NOT_LISTED = "flavour-not-listed", Topic.NOTE
     NOT_OF_CLUSTER = "not-of-cluster", Topic.NOTE
+    UNUSED_ANSWER = "unused-answer", Topic.NOTE
+    NODE_GROUPS_ALONE = "node-groups-alone", Topic.NOTE
     ACTIVITIES_NOT_READ = "activities-not-read", Topic.NOTE
     DEMAND_OFF = "demand-off", Topic.NOTE
     # demand: why there is no advice

@@ -34,6 +34,7 @@ class _Launch(_OfGroup):
     ActivityId: Id | None = None
     StatusMessage: str = ""
     Cause: str = ""
+    Destination: str = ""
 
 
 class _Parameters(EventPart):
@@ -43,12 +44,15 @@ class _Parameters(EventPart):
 def _failure(event: Mapping[str, Any]) -> InboundEvent:
     """Return the failure of a launch. For clusters of other machine APIs, each beginning of the group's name is tried.
 
-    AWS also reports a launch that was cancelled, because the group needs it no longer. Nothing has failed then.
+    AWS also reports a launch that was cancelled, because the group needs it no longer. Nothing has failed then. A
+    launch into a warm pool is no launch of a node.
     """
     envelope = read_model(Envelope, event, "Auto Scaling event")
     detail = read_model(_Launch, event.get("detail"), "Auto Scaling event: detail")
     if detail.StatusCode == "Cancelled":
         return ignored("no failure", "Auto Scaling event: the launch was cancelled")
+    if detail.Destination == "WarmPool":
+        return ignored("no failure", "Auto Scaling event: the launch into a warm pool failed")
     parts = detail.AutoScalingGroupName.removeprefix("eks-").split("-")
     beginnings = ("-".join(parts[:count]) for count in range(len(parts), 0, -1))
     code = re.search(r"\b([A-Z]\w+) - ", detail.StatusMessage)

@@ -27,7 +27,7 @@ class Discovery:
     cluster: str | None = None
     shoot: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    keys: frozenset[str] = frozenset()  # keys of labels that the object has with any value
+    tags: Mapping[str, str] = field(default_factory=dict)  # of Auto Scaling groups; an empty value matches any value
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -59,11 +59,7 @@ class Discovery:
         pairs = [tag.partition("=") for tag in tags.split(",") if tag]
         if kind != "tag" or not pairs or not all(key for key, _, _ in pairs):
             raise BadValueError("write asg:tag=key,key=value")
-        return cls(
-            flavours=(AUTO_SCALING,),
-            labels={key: value for key, _, value in pairs if value},
-            keys=frozenset(key for key, _, value in pairs if not value),
-        )
+        return cls(flavours=(AUTO_SCALING,), tags={key: value for key, _, value in pairs})
 
     def matches(self, *, flavour: str, namespace: str, cluster: str, labels: Mapping[str, str]) -> bool:
         """Return True if an autoscaler with this string would discover the object."""
@@ -77,8 +73,16 @@ class Discovery:
             self.namespace in (None, namespace)
             and self.cluster in (None, cluster)
             and all(labels.get(key) == value for key, value in self.labels.items())
-            and self.keys <= labels.keys()
         )
+
+
+def joined_tags(discoveries: Iterable[Discovery]) -> Mapping[str, str]:
+    """Return the tags that an Auto Scaling group must have; an empty value matches any value.
+
+    Cluster Autoscaler joins the tags of all its flags. Of a key in two flags, the last value counts
+    (cloudprovider/aws/auto_scaling_groups.go, buildAsgTags).
+    """
+    return {key: value for discovery in discoveries for key, value in discovery.tags.items()}
 
 
 def discovered(
@@ -86,12 +90,14 @@ def discovered(
 ) -> bool:
     """Return True if any string matches the object, or if there is no string for the object's flavour.
 
-    An Auto Scaling group must match all strings, because Cluster Autoscaler joins the tags of all its flags
-    (cloudprovider/aws/auto_scaling_groups.go, buildAsgTags).
+    An Auto Scaling group must have the tags of all strings.
     """
+    if flavour == AUTO_SCALING:
+        tags = joined_tags(discoveries)
+        return all(key in labels and value in ("", labels[key]) for key, value in tags.items())
     matches = [
         discovery.matches(flavour=flavour, namespace=namespace, cluster=cluster, labels=labels)
         for discovery in discoveries
         if flavour in discovery.flavours
     ]
-    return not matches or (all(matches) if flavour == AUTO_SCALING else any(matches))
+    return not matches or any(matches)

@@ -166,6 +166,8 @@ def _by_similarity(
 
 
 def _obstacle(group: NodeGroup, rule: Similarity) -> Reason | None:
+    if group.frozen_because is not None and group.frozen_because.rule is Rule.CONTROL_PLANE:
+        return group.frozen_because
     if group.key.flavour == AUTO_SCALING:
         # A stack reads and writes only Auto Scaling groups with the tag.
         return Reason.of(Rule.NOT_SELECTED)
