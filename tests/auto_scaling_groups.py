@@ -192,6 +192,28 @@ def tag(group: str, key: str, value: str) -> dict[str, Any]:
     return {"ResourceId": group, "ResourceType": kind, "Key": key, "Value": value, "PropagateAtLaunch": False}
 
 
+def strip(stage: Stage, name: str, *kept: str) -> None:
+    """Remove the tags that a configuration does not name, as Terraform does."""
+    stage.api.delete_tags(Tags=[tag(name, key, "") for key in stage.tags(name) if key not in kept])
+
+
+def runs_with_rights(stage: Stage, minutes: int, check: Callable[[], None] = lambda: None) -> None:
+    """Run each minute. The policy denies every write to a group without the pool's tag, and none is tried."""
+
+    def before(operation: str, request: dict[str, Any]) -> None:
+        check()
+        named = [request.get("AutoScalingGroupName"), *(each["ResourceId"] for each in request.get("Tags", ()))]
+        for name in named if not operation.startswith("Describe") else ():
+            assert name not in stage.api.groups.by_name or "evenkeel.dev/pool" in stage.tags(name), operation
+
+    for _ in range(minutes):
+        stage.minutes(1)
+        stage.api.before = before
+        stage.run()
+        stage.api.before = lambda _operation, _request: None
+        check()
+
+
 def no_workload(record: ClusterRecord, _remaining: Remaining) -> Drainer:
     raise AssertionError(f"{record.id} has no workload")
 

@@ -123,20 +123,29 @@ class AutoScalingCluster:
 
     # Reads
 
-    def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[GroupKey] = ()) -> Observation:
         """Read every group. ``reads_machines``: groups whose launches are read even if none is missing."""
         self._writer = GroupWriter(self._api, self._refreshing, self._name)
         self._read_at = self._api.now()
         described = self._described = self._api.groups(tag_filters(self._policy))
         if self._consistent:
             described = self._resumed(described)
-        members, skipped = self._read(described, {key.name for key in reads_machines})
+        untagged = self._untagged(known)
+        members, skipped = self._read([*described, *untagged.values()], {key.name for key in reads_machines}, untagged)
         if self._policy.autoscaler_status is not None and self._drainer is not None:
             members = with_autoscaler_bounds(members, *self._autoscaler_status(self._policy.autoscaler_status))
         self._members = {member.group.key: member for member in members}
         return Observation(groups=tuple(member.group for member in members), skipped=tuple(skipped))
 
-    def _read(self, described: Sequence[Described], named: Collection[str]) -> tuple[list[Member], list[Skipped]]:
+    def _untagged(self, known: Collection[GroupKey]) -> Mapping[str, Described]:
+        """Return the known groups that exist, and have lost the tags that select them."""
+        selected = {str(item["AutoScalingGroupName"]) for item in self._described}
+        names = sorted({key.name for key in known if key.flavour == AUTO_SCALING} - selected)
+        return {str(item["AutoScalingGroupName"]): item for item in self._api.named_groups(names)}
+
+    def _read(
+        self, described: Sequence[Described], named: Collection[str], untagged: Collection[str]
+    ) -> tuple[list[Member], list[Skipped]]:
         """Return the groups. Launches are read only for groups that lack instances, and for ``named`` groups."""
         # Groups with several zones are skipped.
         single = {str(item["AutoScalingGroupName"]): item for item in described if len(item["AvailabilityZones"]) == 1}
@@ -156,6 +165,7 @@ class AutoScalingCluster:
             unread,
             undescribed,
             self._name,
+            untagged,
         )
 
     def _resumed(self, described: Sequence[Described]) -> list[Described]:

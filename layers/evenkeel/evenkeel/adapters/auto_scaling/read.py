@@ -117,6 +117,7 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     unread: Collection[str] = (),
     undescribed: Collection[str] = (),
     writer: str = "",
+    untagged: Collection[str] = (),
 ) -> tuple[list[Member], list[Skipped]]:
     """Return the node groups, and the skipped Auto Scaling groups with the reasons.
 
@@ -132,6 +133,7 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         unread: The names of groups whose activities AWS has not listed. If it lacks instances, it is not written.
         undescribed: The names of groups whose managed node groups were never read. A write reads them just before.
         writer: The names of the stack and the cluster that read; empty: the reader never writes.
+        untagged: The names of groups that were read by name, because they lack tags that the record selects.
     """
     managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
     members: list[Member] = []
@@ -140,7 +142,9 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     for item in described:
         name = str(item.get("AutoScalingGroupName") or "")
         reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), writer)
-        reason = reader.skipped_because(discoveries)
+        if name in untagged:
+            reader.note_missing_tags(discoveries)
+        reason = reader.skipped_because(() if name in untagged else discoveries)
         if reason is None:
             status, found_at = (refreshing or {}).get(name, ("", _LONG_AGO))
             refresh = status if now - found_at < _REFRESH_KEPT else None
@@ -274,6 +278,7 @@ class _GroupReader:
         owned = (key.removeprefix(_CLUSTER) for key in sorted(self._tags) if key.startswith(_CLUSTER))
         self._cluster = self._tags.get(_EKS_CLUSTER) or next(owned, "")
         self._is_undescribed = False
+        self._missing_tags: tuple[str, ...] = ()
 
     def skipped_because(self, discoveries: Sequence[Discovery]) -> Reason | None:
         """Return the reason why the group is no node group; None: it is one."""
@@ -304,6 +309,18 @@ class _GroupReader:
             return Reason.of(Rule.GROUP_WEIGHTED)
         unit = str(self._item.get("DesiredCapacityType") or "units")
         return None if unit == "units" else Reason.of(Rule.GROUP_IN_OTHER_UNITS, unit=unit)
+
+    def note_missing_tags(self, discoveries: Sequence[Discovery]) -> None:
+        """Note the tags that the group lacks: the pool's tag, and those that the record's discovery selects."""
+        needed: dict[str, str | None] = {POOL_LABEL: None}
+        for each in discoveries:
+            if AUTO_SCALING in each.flavours:
+                needed |= {**dict.fromkeys(sorted(each.keys)), **each.labels}
+        self._missing_tags = tuple(
+            key if value is None else f"{key}={value}"
+            for key, value in needed.items()
+            if key not in self._tags or value not in (None, self._tags[key])
+        )
 
     def note_undescribed(self) -> None:
         """Report that EKS has not described the managed node group. So it is unknown what its nodes are like."""
@@ -366,6 +383,7 @@ class _GroupReader:
             labels=self._tags,
             zone=str(self._item["AvailabilityZones"][0]),
             created_at=_moment(self._item.get("CreatedTime")),
+            missing_tags=self._missing_tags,
         )
 
     def _bounds(self) -> Bounds | None:
