@@ -128,7 +128,7 @@ def request_of(deployment: Deployment, service: str, operation: str, params: Map
             return request_to_auto_scaling(operation, params, arn)
         case "s3":
             return Request(action, f"arn:aws:s3:::{params['Bucket']}/{params['Key']}")
-        case "ec2" if operation == "DescribeAvailabilityZones":
+        case "ec2" if operation in ("DescribeAvailabilityZones", "DescribeInstanceTypes"):
             return Request(action, "*")
         case "kms":
             context = params.get("EncryptionContext", {})

@@ -10,9 +10,10 @@ import pytest
 from evenkeel.application.errors import BadRequestError
 from sandbox.permissions import Request, allows, request_to_auto_scaling
 from sandbox.template import ROOT, Template
-from tests.auto_scaling_groups import ZONES, Stage
+from tests.auto_scaling_groups import ZONES, Ec2, Stage
 from tests.house import House
 
+WORKLOAD = {"access": {"kind": "eks", "name": "demo", "region": "eu-central-1"}}
 ARN = "arn:aws:{}:eu-central-1:123456789012:{}"
 # The fields for which the Service Authorization Reference has no condition key.
 WITHOUT_KEY = {
@@ -41,7 +42,7 @@ def statements(file: str, role: str) -> list[dict[str, Any]]:
         policies.append(template.resources["ReadPolicy"]["Properties"])
     found = template.resolve([policy["PolicyDocument"]["Statement"] for policy in policies], lambda name, _: name)
     listed = [statement for each in found for statement in each]
-    of_groups = [each for each in listed if "autoscaling:" in str(each["Action"]) or "eks:Describe" in str(each)]
+    of_groups = [each for each in listed if "autoscaling:" in str(each["Action"]) or "DescribeNodegroup" in str(each)]
     text = {"AWS::Partition": "aws", "AWS::AccountId": "123456789012"}
     for each in of_groups:
         resources = each["Resource"] if isinstance(each["Resource"], list) else [each["Resource"]]
@@ -68,6 +69,8 @@ class Recorder:
             if operation == "describe_nodegroup":
                 name = f"nodegroup/{params['clusterName']}/{params['nodegroupName']}/0a1b2c3d"
                 self._requests.append(Request("eks:DescribeNodegroup", ARN.format("eks", name)))
+            elif operation == "describe_instance_types":
+                self._requests.append(Request("ec2:DescribeInstanceTypes", "*"))
             else:
                 name = "".join(word.title() for word in operation.split("_"))
                 request = request_to_auto_scaling(name, params, ARN)
@@ -91,6 +94,7 @@ def requests() -> list[Request]:
     for fields in ({}, {"autoscaler": "none", "dry_run": False}):
         stage = Stage(**fields)
         stage.clusters.wrap = partial(Recorder, stage=stage, requests=found)
+        stage.clusters.ec2 = Recorder(Ec2(), stage, found)
         names = [stage.put_managed(f"m-{zone[-1]}", zone, 0, 2, 9) for zone in ZONES] if fields else stage.pool()
         stage.minutes(6)
         stage.settle()
@@ -102,6 +106,8 @@ def requests() -> list[Request]:
             stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=4)
         runs(stage, 6)
         stage.restore()
+    stage.register(demand="full", workload=WORKLOAD)
+    stage.observe()
     return found
 
 
@@ -125,7 +131,7 @@ def test_the_calls_use_each_allowed_action(policy: str, requests: list[Request])
         for statement in POLICIES[policy]
         for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
     }
-    assert allowed - {"eks:DescribeCluster"} == used
+    assert allowed == used
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -12,6 +12,7 @@ from typing import Protocol
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
 from evenkeel.adapters.auto_scaling.autoscaler_status import with_autoscaler_bounds
 from evenkeel.adapters.auto_scaling.bulk_reads import read_launches, read_node_groups
+from evenkeel.adapters.auto_scaling.node_groups import Descriptions, NodeGroupKey
 from evenkeel.adapters.auto_scaling.read import (
     Described,
     Member,
@@ -22,6 +23,7 @@ from evenkeel.adapters.auto_scaling.read import (
     read_groups,
     tags_of,
 )
+from evenkeel.adapters.auto_scaling.templates import names_size, types_of
 from evenkeel.adapters.auto_scaling.write import GroupWriter
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, POOL_LABEL
 from evenkeel.adapters.thread_pool import run_in_threads
@@ -34,6 +36,7 @@ from evenkeel.application.errors import (
     RejectedError,
 )
 from evenkeel.application.rebalancing.ports import MachineNode
+from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Shoot
 from evenkeel.domain.model.observations import Observation, Skipped
@@ -166,7 +169,22 @@ class AutoScalingCluster:
             undescribed,
             self._name,
             untagged,
+            self._types([*single.values()], managed, node_groups),
         )
+
+    def _types(
+        self, described: Sequence[Described], managed: Mapping[str, NodeGroupKey], node_groups: Descriptions
+    ) -> Mapping[str, Described] | None:
+        """Return EC2's descriptions of the types whose size no tag names; None: they are not needed, or not read."""
+        if self._policy.demand_stage is DemandStage.OFF:
+            return None
+        names = set[str]()
+        for item in described:
+            tags, key = tags_of(item), managed.get(str(item["AutoScalingGroupName"]))
+            node_group = {} if key is None else node_groups.get(key, {})
+            if not names_size(tags, node_group):
+                names |= {*types_of(item, tags, node_group)[:1]}
+        return self._api.instance_types(names)
 
     def _resumed(self, described: Sequence[Described]) -> list[Described]:
         """Return the groups, after the writes that former runs have not finished are ended.
