@@ -66,17 +66,21 @@ class Permissions:
 
     def allows(self, request: Request) -> bool:
         """Return whether a statement allows the request."""
-        return any(
-            request.action in _listed(statement["Action"])
-            and any(fnmatchcase(request.resource, pattern) for pattern in _listed(statement["Resource"]))
-            and all(
-                _holds(operator, key, _listed(wanted), request.keys.get(key))
-                for operator, keys in statement.get("Condition", {}).items()
-                for key, wanted in keys.items()
-            )
-            for statement in self.statements
-            if statement["Effect"] == "Allow" or _unknown(f"Effect {statement['Effect']}")
+        return any(allows(statement, request) for statement in self.statements)
+
+
+def allows(statement: Mapping[str, Any], request: Request) -> bool:
+    """Return whether one statement of a policy allows the request."""
+    return (
+        (statement["Effect"] == "Allow" or _unknown(f"Effect {statement['Effect']}"))
+        and request.action in _listed(statement["Action"])
+        and any(fnmatchcase(request.resource, pattern) for pattern in _listed(statement["Resource"]))
+        and all(
+            _holds(operator, key, _listed(wanted), request.keys.get(key))
+            for operator, keys in statement.get("Condition", {}).items()
+            for key, wanted in keys.items()
         )
+    )
 
 
 def requests_of(deployment: Deployment, service: str, operation: str, params: Mapping[str, Any]) -> list[Request]:
@@ -120,13 +124,11 @@ def request_of(deployment: Deployment, service: str, operation: str, params: Map
             return Request(action, arn.format("eks", name))
         case "eks":
             return Request(action, arn.format("eks", f"cluster/{params['name']}"))
-        case "autoscaling" if operation.startswith("Describe"):
-            return Request(action, "*")
         case "autoscaling":
-            return _write_of_auto_scaling_group(action, arn, params)
+            return request_to_auto_scaling(operation, params, arn)
         case "s3":
             return Request(action, f"arn:aws:s3:::{params['Bucket']}/{params['Key']}")
-        case "ec2" if operation == "DescribeAvailabilityZones":
+        case "ec2" if operation in ("DescribeAvailabilityZones", "DescribeInstanceTypes"):
             return Request(action, "*")
         case "kms":
             context = params.get("EncryptionContext", {})
@@ -144,8 +146,11 @@ def request_of(deployment: Deployment, service: str, operation: str, params: Map
     return _unknown(f"service {service}")
 
 
-def _write_of_auto_scaling_group(action: str, arn: str, params: Mapping[str, Any]) -> Request:
-    """Return the request of a write to a group with the tag of a pool. The call may name only its instance."""
+def request_to_auto_scaling(operation: str, params: Mapping[str, Any], arn: str) -> Request:
+    """Return the request of a call. A write is to a group with the tag of a pool; it may name only its instance."""
+    action = f"autoscaling:{operation}"
+    if operation.startswith("Describe"):
+        return Request(action, "*")
     tags = params.get("Tags", ())
     name = params.get("AutoScalingGroupName") or next((tag["ResourceId"] for tag in tags), "group-of-the-instance")
     keys = {
@@ -153,10 +158,26 @@ def _write_of_auto_scaling_group(action: str, arn: str, params: Mapping[str, Any
         for field in ("MinSize", "MaxSize", "LaunchConfigurationName")
         if field in params
     }
+    keys |= {f"autoscaling:{key}": tuple(values) for key, values in _of_machines(params).items() if values}
     if tags:
         keys["aws:TagKeys"] = tuple(tag["Key"] for tag in tags)
     keys["aws:ResourceTag/evenkeel.dev/pool"] = ("workers",)
     return Request(action, arn.format("autoscaling", f"autoScalingGroup:0a1b2c3d:autoScalingGroupName/{name}"), keys)
+
+
+def _of_machines(params: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the values of the condition keys about a group's machines (Service Authorization Reference)."""
+    mixed = params.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+    templates = [params.get("LaunchTemplate"), mixed.get("LaunchTemplateSpecification")]
+    reservation = params.get("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
+    types = [each.get("InstanceType") for each in mixed.get("Overrides", ())]
+    return {
+        "VPCZoneIdentifiers": [params["VPCZoneIdentifier"]] if "VPCZoneIdentifier" in params else [],
+        "InstanceTypes": [name for name in types if name],
+        "LaunchTemplateVersionSpecified": [str("Version" in each).lower() for each in templates if each],
+        "CapacityReservationIds": reservation.get("CapacityReservationIds", []),
+        "CapacityReservationResourceGroupArns": reservation.get("CapacityReservationResourceGroupArns", []),
+    }
 
 
 def attributes(params: Mapping[str, Any]) -> tuple[str, ...]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
 from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters, writer_name
 from evenkeel.adapters.auto_scaling.decisions import DecisionsInMemory
+from evenkeel.adapters.auto_scaling.instance_types import InstanceTypes
 from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
 from evenkeel.adapters.auto_scaling.read import Refreshing
 from evenkeel.adapters.aws_session import AwsSession
@@ -62,6 +65,8 @@ class InProcess:
         self.refreshing: Refreshing = {}
         self.stack = "evenkeel"
         self.drainer: Callable[[ClusterRecord, Remaining], Drainer] | None = None
+        self.ec2: Any = None  # None: no client for EC2
+        self.instance_types = InstanceTypes()
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
@@ -73,6 +78,8 @@ class InProcess:
             node_groups=self.node_groups,
             clock=self.clock,
             remaining=remaining,
+            ec2=None if self.ec2 is None else lambda: self.ec2,
+            instance_types=self.instance_types,
         )
         drainer = None if self.drainer is None else partial(self.drainer, record, remaining)
         writer = writer_name(self.stack, record.id)
@@ -122,7 +129,7 @@ class Stage:
             Tags=[tag(name, key, value) for key, value in values.items() if value],
         )
 
-    def put_managed(self, name: str, zone: str, minimum: int, desired: int, maximum: int) -> str:
+    def put_managed(self, name: str, zone: str, minimum: int, desired: int, maximum: int, **more: Any) -> str:
         """Create a managed node group of the cluster `demo`, and return the name of its Auto Scaling group."""
         self.eks.create_nodegroup(
             clusterName="demo",
@@ -130,6 +137,7 @@ class Stage:
             subnets=[subnet_in(zone)],
             nodeRole="arn:aws:iam::123456789012:role/nodes",
             scalingConfig={"minSize": minimum, "desiredSize": desired, "maxSize": maximum},
+            **more,
         )
         node_group = self.eks.describe_nodegroup(clusterName="demo", nodegroupName=name)["nodegroup"]
         group: str = node_group["resources"]["autoScalingGroups"][0]["name"]
@@ -206,6 +214,64 @@ def register(store: InMemoryStore, **fields: Any) -> ClusterRecord:
 def tag(group: str, key: str, value: str) -> dict[str, Any]:
     kind = "auto-scaling-group"
     return {"ResourceId": group, "ResourceType": kind, "Key": key, "Value": value, "PropagateAtLaunch": False}
+
+
+class Ec2:
+    """EC2 with some instance types, as its DescribeInstanceTypes describes them."""
+
+    def __init__(self, *, refused: bool = False) -> None:
+        self.refused, self.asked = refused, list[list[str]]()
+
+    def describe_instance_types(self, *, Filters: list[dict[str, Any]], **_: Any) -> dict[str, Any]:  # noqa: N803
+        (names,) = (each["Values"] for each in Filters if each["Name"] == "instance-type")
+        self.asked.append(names)
+        if self.refused:
+            error = {"Code": "UnauthorizedOperation", "Message": "You are not authorized to perform this operation."}
+            raise ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": 403}}, "DescribeInstanceTypes")
+        return {"InstanceTypes": [TYPES[name] for name in names if name in TYPES]}
+
+
+def instance_type(name: str, cpu: int, mib: int, arch: str = "x86_64", gpus: Sequence[Any] = ()) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "InstanceType": name,
+        "ProcessorInfo": {"SupportedArchitectures": [arch]},
+        "VCpuInfo": {"DefaultVCpus": cpu, "DefaultCores": cpu // 2},
+        "MemoryInfo": {"SizeInMiB": mib},
+    }
+    return {**found, "GpuInfo": {"Gpus": list(gpus)}} if gpus else found
+
+
+TYPES = {
+    each["InstanceType"]: each
+    for each in (
+        instance_type("m5.xlarge", 4, 16384),
+        instance_type("m7g.large", 2, 8192, "arm64"),
+        instance_type("g5.12xlarge", 48, 196608, gpus=[{"Name": "A10G", "Manufacturer": "NVIDIA", "Count": 4}]),
+        instance_type("g4ad.xlarge", 4, 16384, gpus=[{"Name": "V520", "Manufacturer": "AMD", "Count": 1}]),
+    )
+}
+
+
+def strip(stage: Stage, name: str, *kept: str) -> None:
+    """Remove the tags that a configuration does not name, as Terraform does."""
+    stage.api.delete_tags(Tags=[tag(name, key, "") for key in stage.tags(name) if key not in kept])
+
+
+def runs_with_rights(stage: Stage, minutes: int, check: Callable[[], None] = lambda: None) -> None:
+    """Run each minute. The policy denies every write to a group without the pool's tag, and none is tried."""
+
+    def before(operation: str, request: dict[str, Any]) -> None:
+        check()
+        named = [request.get("AutoScalingGroupName"), *(each["ResourceId"] for each in request.get("Tags", ()))]
+        for name in named if not operation.startswith("Describe") else ():
+            assert name not in stage.api.groups.by_name or "evenkeel.dev/pool" in stage.tags(name), operation
+
+    for _ in range(minutes):
+        stage.minutes(1)
+        stage.api.before = before
+        stage.run()
+        stage.api.before = lambda _operation, _request: None
+        check()
 
 
 def no_workload(record: ClusterRecord, _remaining: Remaining) -> Drainer:

@@ -80,11 +80,11 @@ class PodStage(Stage):
         }
         self.kube.store.create("deployments.apps", body)
 
-    def run_on_each_node(self, name: str) -> None:
+    def run_on_each_node(self, name: str, cpu: str = "100m", **spec: Any) -> None:
         """Create a DaemonSet."""
         labels = {"app": name}
-        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m"}}}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [container], **spec}}
         spec = {"selector": {"matchLabels": labels}, "template": template}
         self.kube.store.create("daemonsets.apps", {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
@@ -132,6 +132,8 @@ class PodStage(Stage):
 
     def _join(self, instance: Instance) -> None:
         labels = {"kubernetes.io/hostname": instance.id, "topology.kubernetes.io/zone": instance.zone}
+        labels |= {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+        labels["topology.ebs.csi.aws.com/zone"] = instance.zone
         spec = {"providerID": f"aws:///{instance.zone}/{instance.id}"}
         metadata = {"name": instance.id, "labels": labels}
         self.kube.store.create("nodes", {"metadata": metadata, "spec": spec, "status": _READY})

@@ -73,14 +73,14 @@ class Machines(FakeCluster):
     def set(self, group: GroupKey, name: str, **fields: Any) -> None:
         self.machines[group][name] = replace(self.machines[group][name], **fields)
 
-    def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[GroupKey] = ()) -> Observation:
         for found, each in list(self.groups.items()):
             running = sum(machine.has_node for machine in self.staying(found))
             listed = (
                 tuple(self.machines[found].values()) if running != each.requested or found in reads_machines else None
             )
             self.groups[found] = replace(each, running=running, machines=listed)
-        return super().observe(reads_machines)
+        return super().observe(reads_machines, known)
 
     def nodes(self) -> Mapping[str, MachineNode]:
         return {

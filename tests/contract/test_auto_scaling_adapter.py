@@ -307,15 +307,6 @@ class TestWriting:
         assert len(for_tag(text, 256, writer=names[0])) <= 256
         assert writer_name("evenkeel", "prod") == "evenkeel/prod"
 
-    def test_a_group_that_has_left_its_pool_is_restored(self, stage: Stage) -> None:
-        stage.pool()
-        stage.settle()
-        assert stage.numbers(NAME)[3] == 4
-        stage.api.delete_tags(Tags=[tag(NAME, "evenkeel.dev/pool", "")])
-        stage.settle()
-        assert stage.numbers(NAME)[3] == 9
-        assert "evenkeel.dev/adopted-bounds" not in stage.tags(NAME)
-
 
 class TestErrors:
     @staticmethod

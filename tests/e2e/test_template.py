@@ -50,8 +50,11 @@ OPEN_CLUSTERS = {
     "arn:AWS::Partition:eks:*:AWS::AccountId:cluster/*": {"eks:DescribeCluster"},
     "arn:AWS::Partition:eks:*:AWS::AccountId:nodegroup/*/*/*": {"eks:DescribeNodegroup"},
 }
-# EC2 Auto Scaling has no resources for these actions.
-READ_GROUPS = {"autoscaling:DescribeAutoScalingGroups", "autoscaling:DescribeScalingActivities"}
+# There are no resources for these actions.
+READ_GROUPS = {
+    *("autoscaling:DescribeAutoScalingGroups", "autoscaling:DescribeScalingActivities"),
+    "ec2:DescribeInstanceTypes",
+}
 READ_BEFORE_WRITES = {"autoscaling:DescribeInstanceRefreshes"}
 WRITE_GROUPS = {  # all under conditions: tests/integration/test_least_privilege.py judges requests by them
     "arn:AWS::Partition:autoscaling:*:AWS::AccountId:autoScalingGroup:*:autoScalingGroupName/*": {

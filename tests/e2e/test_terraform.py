@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from deploy.package import SUMS, packaged
+from evenkeel.adapters.auto_scaling.read import OWN_TAGS
 from sandbox.template import ROOT, Template
+from tests.unit.project.test_docs import blocks
 
 FOLDER = ROOT / "deploy" / "terraform"
 TEXT = (FOLDER / "main.tf").read_text(encoding="utf-8")
@@ -52,6 +54,23 @@ def test_it_names_parameters_and_capabilities_of_the_template() -> None:
 def test_its_pattern_finds_each_zip_of_a_packaged_template() -> None:
     (pattern,) = re.findall(r', "/(.*)/", local\.code\)', TEXT)
     assert re.findall(pattern.replace("\\\\", "\\"), PACKAGED) == [("Uri: ", f"{part}.zip") for part in PARTS]
+
+
+SHOWN = [body for _, body in blocks(ROOT / "docs" / "guides" / "eks-tags.md", "hcl")]
+
+
+def test_the_terraform_of_the_guide_names_the_tags_of_pools_and_evenkeels_own() -> None:
+    assert len(SHOWN) == 3
+    assert all('"evenkeel.dev/pool"' in text for text in SHOWN)
+    assert all(f'"{key}"' in "".join(SHOWN) for key in OWN_TAGS)
+    assert "ignore_changes = [tag, min_size, max_size, desired_capacity]" in SHOWN[0]
+
+
+@needs_terraform
+@pytest.mark.parametrize("text", SHOWN)
+def test_the_terraform_of_the_guide_parses_and_is_formatted(text: str, tmp_path: Path) -> None:
+    (tmp_path / "main.tf").write_text(text, encoding="utf-8")
+    terraform(tmp_path, "fmt", "-check", "-diff", ".")
 
 
 @needs_terraform

@@ -7,7 +7,7 @@ import pytest
 
 from evenkeel.domain.model.incidents import IncidentKind
 from sandbox.auto_scaling.groups import Instance
-from tests.auto_scaling_groups import ZONES
+from tests.auto_scaling_groups import ZONES, Ec2
 from tests.auto_scaling_pods import PodStage
 
 KINDS = ("plain", "managed")
@@ -85,6 +85,23 @@ def test_from_zero_each_pod_gets_one_node() -> None:
     stage.deploy("web", 12, cpu="3500m")
     stage.checks(10)
     assert (stage.waiting(), len(stage.launched)) == (0, 12)
+
+
+def test_from_zero_pods_that_select_linux_get_nodes_with_room_for_the_daemons_that_select_it_too() -> None:
+    """No tag names a size: EC2 does. The DaemonSet leaves room for one pod on a node of four cores."""
+    stage = SlowNodes(demand="full")
+    stage.clusters.ec2 = Ec2()
+    of_group: dict[str, Any] = {"instanceTypes": ["m5.xlarge"], "amiType": "AL2023_x86_64_STANDARD"}
+    names = [stage.put_managed(f"workers-{zone[-1]}", zone, 0, 0, 9, **of_group) for zone in ZONES]
+    stage.minutes(3)
+    on_linux = {"nodeSelector": {"kubernetes.io/os": "linux"}}
+    stage.run_on_each_node("agent", cpu="1500m", **on_linux)
+    on_ebs = {"matchExpressions": [{"key": "topology.ebs.csi.aws.com/zone", "operator": "In", "values": [*ZONES]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [on_ebs]}}}
+    stage.deploy("web", 3, cpu="1500m", affinity=affinity, **on_linux)
+    stage.checks(10)
+    assert (stage.waiting(), len(stage.launched)) == (0, 3)
+    assert sum(stage.numbers(name)[1] for name in names) == 3
 
 
 @pytest.mark.parametrize("demand", ["scale-up", "full"])

@@ -309,6 +309,8 @@ def test_secrets_of_another_stack_are_not_read(deployment: Deployment) -> None:
 
 LOOKING = ["CheckFunction", "AdminFunction", "WidgetFunction"]
 OF_POOL = "aws:ResourceTag/evenkeel.dev/pool"
+MIXED = {"LaunchTemplate": {"Overrides": [{"InstanceType": "m5.large"}]}}
+RESERVED = {"CapacityReservationTarget": {"CapacityReservationIds": ["cr-1"]}}
 BOUNDS = {"AutoScalingGroupName": "workers-a", "MinSize": 1, "MaxSize": 3}
 
 
@@ -319,6 +321,10 @@ BOUNDS = {"AutoScalingGroupName": "workers-a", "MinSize": 1, "MaxSize": 3}
         ("UpdateAutoScalingGroup", {"AutoScalingGroupName": "workers-a", "MinSize": 1}, True),
         ("UpdateAutoScalingGroup", {"AutoScalingGroupName": "workers-a", "MaxSize": 3}, False),
         ("UpdateAutoScalingGroup", {**BOUNDS, "LaunchConfigurationName": "other"}, False),
+        ("UpdateAutoScalingGroup", {**BOUNDS, "VPCZoneIdentifier": "subnet-1,subnet-2"}, False),
+        ("UpdateAutoScalingGroup", {**BOUNDS, "LaunchTemplate": {"LaunchTemplateName": "other"}}, False),
+        ("UpdateAutoScalingGroup", {**BOUNDS, "MixedInstancesPolicy": MIXED}, False),
+        ("UpdateAutoScalingGroup", {**BOUNDS, "CapacityReservationSpecification": RESERVED}, False),
         ("SetDesiredCapacity", {"AutoScalingGroupName": "workers-a", "DesiredCapacity": 2}, True),
         ("TerminateInstanceInAutoScalingGroup", {"InstanceId": "i-1", "ShouldDecrementDesiredCapacity": True}, True),
         ("CreateOrUpdateTags", {"Tags": [{"ResourceId": "workers-a", "Key": "evenkeel.dev/decision"}]}, True),

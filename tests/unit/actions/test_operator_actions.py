@@ -25,8 +25,10 @@ from evenkeel.application.errors import (
 )
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, PublishedBounds
+from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.ulids import time_of, ulid
@@ -396,6 +398,16 @@ class TestRestoreOfAPool:
         pools.ask("pause", pool="workers")
         pools.ask("restore", **pool)
         assert pools.run().written == written
+
+    def test_a_restore_names_the_groups_that_aws_does_not_let_it_write(self, pools: House) -> None:
+        facts = {"group": "workers-a", "region": "eu-central-1", "tags": ("evenkeel.dev/pool=workers",)}
+        problem = Problem.of(ProblemKind.LOST_GROUP, **facts, min=0, max=9)
+        lost = Incident(kind=IncidentKind.LOST_GROUP, since=NOW, pool="auto-scaling/r//workers", problems=(problem,))
+        health, versions = pools.store.cluster_health("demo")
+        pools.store.save_cluster_health("demo", health.with_incidents([lost]), versions)
+        text = "Auto Scaling group workers-a has lost evenkeel.dev/pool=workers; its bounds before Evenkeel were 0 to 9"
+        assert text in pools.ask("restore", pool="workers")["message"]
+        assert text in pools.ask("restore")["message"]
 
     def test_a_restore_is_written_in_dry_run(self, pools: House) -> None:
         pools.settle()

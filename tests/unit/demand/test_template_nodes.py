@@ -90,6 +90,27 @@ def test_usual_values_give_way_to_the_nodes_of_the_pool() -> None:
     assert fresh(promised=usual).node.labels["kubernetes.io/arch"] == "amd64"
 
 
+TYPE = "node.kubernetes.io/instance-type"
+
+
+@pytest.mark.parametrize(("type", "cpu"), [("m5.large", 2), ("m5.xlarge", 4)])
+def test_a_size_of_a_clouds_list_gives_way_to_a_node_of_the_same_type(type: str, cpu: int) -> None:
+    listed = replace(template(labels={TYPE: "m5.large"}), allocatable=None, assumed=frozenset({"cpu", "memory"}))
+    sizes = {"capacity": amounts(cpu="2", memory="8Gi"), "allocatable": amounts(cpu="2", memory="7Gi")}
+    nodes = [made(f"n-{number}", zone="b", labels={TYPE: type}, taints=(RED,), **sizes) for number in range(2)]
+    found = fresh(*nodes, promised=listed).node
+    assert found.allocatable["cpu"] == cpu
+    assert found.taints == (RED,), "a cloud's list names no taints"
+
+
+def test_a_device_of_a_clouds_list_is_not_on_the_node_of_a_group_that_shows_none() -> None:
+    listed = template(**{"nvidia.com/gpu": "1"})
+    node = made("n")
+    assert fresh(node, promised=listed).node.allocatable["nvidia.com/gpu"] == 1
+    unsure = replace(listed, assumed=frozenset({"nvidia.com/gpu"}))
+    assert "nvidia.com/gpu" not in fresh(node, promised=unsure).node.allocatable
+
+
 def test_a_taint_or_label_set_by_hand_on_one_node_is_on_no_node_of_another_zone() -> None:
     odd = made("odd", age=MINUTE, zone="b", taints=(RED,), labels={"by": "hand"})
     alone = fresh(odd, promised=NodeTemplate()).node

@@ -1,6 +1,7 @@
 """Calls EC2 Auto Scaling and EKS. Each error becomes one line: the call, its object, AWS's code, and what to do."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import count
 from threading import Lock
@@ -8,6 +9,7 @@ from typing import Any, NoReturn
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from evenkeel.adapters.auto_scaling.instance_types import InstanceTypes
 from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
 from evenkeel.adapters.auto_scaling.read import Described
 from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, part_of
@@ -16,13 +18,17 @@ from evenkeel.application.errors import (
     AccessRefusedError,
     ClusterUnavailableError,
     ConflictError,
+    EvenkeelError,
     ForbiddenError,
     RejectedError,
 )
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.domain.model.values import printable
 
+_log = logging.getLogger("evenkeel.auto_scaling")
 _NAMES = 50  # the most names of one call
+_OTHER_SERVICES = {"describe_nodegroup": "eks", "describe_instance_types": "ec2"}
+_TYPES = 200  # the most values of a filter of EC2
 _PAGE = 100  # the most groups, and the most activities, of one answer
 # AWS retries a refused launch within 15 minutes. What an older launch has shown is stored.
 _ACTIVITIES_READ = timedelta(minutes=20)
@@ -106,9 +112,11 @@ class AutoScalingApi:
             lower the desired capacity twice.
         eks: Returns boto3's client for EKS.
         node_groups: Keeps answers of EKS for the next checks.
+        ec2: Returns boto3's client for EC2; None: instance types are not read.
+        instance_types: Keeps answers of EC2 for the next checks.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each service and cache is an argument
         self,
         name: str,
         *,
@@ -117,11 +125,15 @@ class AutoScalingApi:
         node_groups: NodeGroups,
         clock: Clock,
         remaining: Remaining,
+        ec2: Callable[[], Any] | None = None,
+        instance_types: InstanceTypes | None = None,
     ) -> None:
         self.name = name
         self._auto_scaling = auto_scaling
         self._eks = eks
         self.node_groups = node_groups
+        self._ec2 = ec2
+        self._instance_types = instance_types or InstanceTypes()
         self._clock = clock
         self._remaining = remaining
         self._pace = _Pace(clock)
@@ -194,17 +206,37 @@ class AutoScalingApi:
         self.node_groups.keep(self.name, (cluster, name), node_group, self.now())
         return node_group
 
+    def instance_types(self, names: Collection[str]) -> Mapping[str, Described] | None:
+        """Return EC2's descriptions of these instance types; None: they were not read. Never raises an error."""
+        kept, now = self._instance_types, self.now()
+        known = kept.known(self.name, names, now)
+        asked = sorted(set(names).difference(known))[:_TYPES]
+        if not asked:
+            return known
+        if self._ec2 is None or not kept.may_ask(self.name, now):
+            return known or None
+        # A filter leaves out the types that EC2 does not know. Their names in the call would be an error.
+        request = {"Filters": [{"Name": "instance-type", "Values": asked}]}
+        try:
+            pages = self._pages("describe_instance_types", "", "InstanceTypes", request, self._ec2())
+            kept.keep(self.name, asked, [each for page in pages for each in page], now)
+        except EvenkeelError as error:
+            _log.warning("sizes of instance types not read: %s", error, extra={"cluster": self.name})
+            kept.fail(self.name, now)
+            return known or None
+        return kept.known(self.name, names, now)
+
     def _pages(
-        self, operation: str, place: str, part: str, request: Mapping[str, Any]
+        self, operation: str, place: str, part: str, request: Mapping[str, Any], client: Any = None
     ) -> Iterator[Sequence[Described]]:
-        return (answer[part] for answer in self._answers(operation, place, part, request))
+        return (answer[part] for answer in self._answers(operation, place, part, request, client))
 
     def _answers(
-        self, operation: str, place: str, part: str, request: Mapping[str, Any]
+        self, operation: str, place: str, part: str, request: Mapping[str, Any], client: Any = None
     ) -> Iterator[Mapping[str, Any]]:
         token: dict[str, Any] = {}
         while True:
-            answer = self._read(self._auto_scaling(), operation, place, part, {**request, **token})
+            answer = self._read(client or self._auto_scaling(), operation, place, part, {**request, **token})
             yield answer
             if not answer.get("NextToken"):
                 return
@@ -282,7 +314,7 @@ class AutoScalingApi:
         return self._raise(problem, operation, place, reads=reads)
 
     def _named(self, operation: str, place: str) -> str:
-        service = "eks" if operation == "describe_nodegroup" else "autoscaling"
+        service = _OTHER_SERVICES.get(operation, "autoscaling")
         call = "".join(word.title() for word in operation.split("_"))
         return f"{self.name}: {service}:{call}{f' of {place}' if place else ''}"
 

@@ -13,6 +13,7 @@ from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
 from evenkeel.adapters.auto_scaling.autoscaler_status import with_autoscaler_bounds
 from evenkeel.adapters.auto_scaling.bulk_reads import named_reads_of_a_check, read_launches, read_node_groups
 from evenkeel.adapters.auto_scaling.decisions import DecisionsInMemory, DecisionStore
+from evenkeel.adapters.auto_scaling.node_groups import Descriptions, NodeGroupKey
 from evenkeel.adapters.auto_scaling.read import (
     Described,
     Member,
@@ -23,6 +24,7 @@ from evenkeel.adapters.auto_scaling.read import (
     read_groups,
     tags_of,
 )
+from evenkeel.adapters.auto_scaling.templates import names_size, types_of
 from evenkeel.adapters.auto_scaling.write import GroupWriter
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, POOL_LABEL
 from evenkeel.adapters.thread_pool import run_in_threads
@@ -35,6 +37,7 @@ from evenkeel.application.errors import (
     RejectedError,
 )
 from evenkeel.application.rebalancing.ports import MachineNode
+from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Shoot
 from evenkeel.domain.model.observations import Observation, Skipped
@@ -127,7 +130,7 @@ class AutoScalingCluster:
 
     # Reads
 
-    def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[GroupKey] = ()) -> Observation:
         """Read every group. ``reads_machines``: groups whose launches are read even if none is missing."""
         self._read_at = self._api.now()
         described = self._described = self._api.groups(tag_filters(self._policy))
@@ -136,7 +139,8 @@ class AutoScalingCluster:
         self._writer = GroupWriter(self._api, self._refreshing, self._store, self._decisions, self._name)
         if self._consistent:
             described = self._resumed(described)
-        members, skipped = self._read(described, {key.name for key in reads_machines})
+        untagged = self._untagged(known)
+        members, skipped = self._read([*described, *untagged.values()], {key.name for key in reads_machines}, untagged)
         if self._policy.autoscaler_status is not None and self._drainer is not None:
             members = with_autoscaler_bounds(members, *self._autoscaler_status(self._policy.autoscaler_status))
         self._members = {member.group.key: member for member in members}
@@ -145,7 +149,15 @@ class AutoScalingCluster:
             self._api.slow_down()
         return Observation(groups=tuple(member.group for member in members), skipped=tuple(skipped))
 
-    def _read(self, described: Sequence[Described], named: Collection[str]) -> tuple[list[Member], list[Skipped]]:
+    def _untagged(self, known: Collection[GroupKey]) -> Mapping[str, Described]:
+        """Return the known groups that exist, and have lost the tags that select them."""
+        selected = {str(item["AutoScalingGroupName"]) for item in self._described}
+        names = sorted({key.name for key in known if key.flavour == AUTO_SCALING} - selected)
+        return {str(item["AutoScalingGroupName"]): item for item in self._api.named_groups(names)}
+
+    def _read(
+        self, described: Sequence[Described], named: Collection[str], untagged: Collection[str]
+    ) -> tuple[list[Member], list[Skipped]]:
         """Return the groups. Launches are read only for groups that lack instances, and for ``named`` groups."""
         # Groups with several zones are skipped.
         single = {str(item["AutoScalingGroupName"]): item for item in described if len(item["AvailabilityZones"]) == 1}
@@ -170,7 +182,23 @@ class AutoScalingCluster:
             undescribed,
             self._name,
             self._decisions,
+            untagged,
+            self._types([*single.values()], managed, node_groups),
         )
+
+    def _types(
+        self, described: Sequence[Described], managed: Mapping[str, NodeGroupKey], node_groups: Descriptions
+    ) -> Mapping[str, Described] | None:
+        """Return EC2's descriptions of the types whose size no tag names; None: they are not needed, or not read."""
+        if self._policy.demand_stage is DemandStage.OFF:
+            return None
+        names = set[str]()
+        for item in described:
+            tags, key = tags_of(item), managed.get(str(item["AutoScalingGroupName"]))
+            node_group = {} if key is None else node_groups.get(key, {})
+            if not names_size(tags, node_group):
+                names |= {*types_of(item, tags, node_group)[:1]}
+        return self._api.instance_types(names)
 
     def _resumed(self, described: Sequence[Described]) -> list[Described]:
         """Return the groups, after the writes that former runs have not finished are ended.

@@ -8,6 +8,7 @@ from evenkeel.access_config import AutoScalingAccess
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
 from evenkeel.adapters.auto_scaling.decisions import DecisionsInMemory, DecisionStore
+from evenkeel.adapters.auto_scaling.instance_types import InstanceTypes
 from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
 from evenkeel.adapters.auto_scaling.read import Refreshing
 from evenkeel.adapters.aws_identity import AwsIdentity
@@ -61,6 +62,7 @@ class AutoScalingClusters:
         self._identity = AwsIdentity(session, clock.now, most_clients=_MAX_CLIENTS)
         self._node_groups = node_groups
         self._decisions = decisions or DecisionsInMemory()
+        self._instance_types = InstanceTypes()
         self._refreshing: dict[str, Refreshing] = {}  # by cluster
 
     def open(
@@ -85,6 +87,8 @@ class AutoScalingClusters:
             node_groups=self._node_groups,
             clock=self._clock,
             remaining=remaining,
+            ec2=lambda: self._identity.client("ec2", access.region, role, attempts=1),
+            instance_types=self._instance_types,
         )
         refreshing = self._refreshing.setdefault(record.id, {})
         drainer = None if record.workload is None else partial(self._drainer, record, remaining)

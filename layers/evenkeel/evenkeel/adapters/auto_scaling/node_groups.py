@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from evenkeel.adapters.auto_scaling.read import busy_status
+from evenkeel.adapters.auto_scaling.templates import RESOURCES
 from evenkeel.adapters.lru import LruCache
 
 NodeGroupKey = tuple[str, str]
@@ -79,6 +80,9 @@ class NodeGroups:
     def keep(self, cluster: str, key: NodeGroupKey, node_group: Mapping[str, Any], now: datetime) -> None:
         """Keep an answer of EKS."""
         used = {name: node_group[name] for name in _USED if name in node_group}
+        tags = (node_group.get("tags") or {}).items()
+        if sizes := {key: value for key, value in tags if str(key).startswith(RESOURCES)}:
+            used["tags"] = sizes
         is_busy = bool(node_group) and bool(busy_status(node_group))
         expires = now + (_MINUTE if is_busy else _SHORTEST * (1 + self._random()))
         self._answers.put((cluster, key), _Answer(node_group=used, read_at=now, expires=expires))

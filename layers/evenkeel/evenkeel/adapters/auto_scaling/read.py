@@ -6,7 +6,7 @@ and Cluster Autoscaler's provider for AWS (cloudprovider/aws).
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -20,6 +20,16 @@ from evenkeel.adapters.auto_scaling.installers import (
     NODE_TEMPLATE,
     clusters_of,
     control_plane_tag,
+)
+from evenkeel.adapters.auto_scaling.templates import (
+    ARCH,
+    OS,
+    RESOURCES,
+    generic_labels,
+    node_group_labels,
+    overrides_of,
+    size_of,
+    types_of,
 )
 from evenkeel.adapters.own_annotations import (
     ADOPTED,
@@ -60,7 +70,7 @@ from evenkeel.domain.rebalancing.annotations import (
     read_published,
     writer_of,
 )
-from evenkeel.domain.rebalancing.membership.discovery import Discovery, discovered
+from evenkeel.domain.rebalancing.membership.discovery import Discovery, discovered, joined_tags
 from evenkeel.domain.rebalancing.membership.quantities import read_amount, read_duration, read_share, read_wait
 from evenkeel.record import ClusterPolicy
 
@@ -93,7 +103,8 @@ _WRITE_ENDS_WITHIN = timedelta(minutes=10)
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 _MANAGERS = FieldManagers(bounds_by=UNNAMED_BY_AWS, replicas_by=UNNAMED_BY_AWS)
 _NO_OPTIONS = AutoscalerOptions()
-_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+# Cluster Autoscaler's defaults (cloudprovider.go, DefaultArch and DefaultOS).
+_USUAL_LABELS = {ARCH: "amd64", OS: "linux"}
 
 
 Refreshing = dict[str, tuple[str, datetime]]
@@ -130,6 +141,8 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     undescribed: Collection[str] = (),
     writer: str = "",
     decisions: Decisions | None = None,
+    untagged: Collection[str] = (),
+    types: Mapping[str, Described] | None = None,
 ) -> tuple[list[Member], list[Skipped]]:
     """Return the node groups, and the skipped Auto Scaling groups with the reasons.
 
@@ -146,6 +159,8 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         undescribed: The names of groups whose managed node groups were never read. A write reads them just before.
         writer: The names of the stack and the cluster that read; empty: the reader never writes.
         decisions: The stored decisions.
+        untagged: The names of groups that were read by name, because they lack tags that the record selects.
+        types: EC2's descriptions of instance types; None: EC2 was not read.
     """
     managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
     members: list[Member] = []
@@ -155,14 +170,14 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         name = str(item.get("AutoScalingGroupName") or "")
         decision = decision_of(item, (decisions or {}).get(name), writer)
         reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), writer, decision)
-        reason = reader.skipped_because(discoveries)
+        reader.types = types
+        reason = reader.skipped_because(discoveries, is_untagged=name in untagged)
         if reason is None:
             status, found_at = (refreshing or {}).get(name, ("", _LONG_AGO))
             refresh = status if now - found_at < _REFRESH_KEPT else None
             if name in undescribed:
                 reader.note_undescribed()
-            is_unread = name in unread
-            members.append(reader.read(refresh, is_unread=is_unread, with_machines=name in with_machines))
+            members.append(reader.read(refresh, is_unread=name in unread, with_machines=name in with_machines))
         else:
             skipped.append(Skipped(namespace=reader.key.namespace, name=name, reason=reason))
     return members, skipped
@@ -290,15 +305,22 @@ class _GroupReader:
         self._other_writer = named if writer and named != writer else ""
         self._cluster = next(iter(clusters_of(self._tags)), "")
         self._is_undescribed = False
+        self.types: Mapping[str, Described] | None = None
+        self._missing_tags: tuple[str, ...] = ()
 
-    def skipped_because(self, discoveries: Sequence[Discovery]) -> Reason | None:
-        """Return the reason why the group is no node group; None: it is one."""
+    def skipped_because(self, discoveries: Sequence[Discovery], *, is_untagged: bool) -> Reason | None:
+        """Return the reason why the group is no node group; None: it is one.
+
+        ``is_untagged``: the group is a node group even if it lacks tags that the discovery selects.
+        """
         if not self._name:
             return Reason.of(Rule.NAMELESS, kind="AutoScalingGroup")
         if "/" in self._name:
             return Reason.of(Rule.GROUP_NAME_UNUSABLE)
         region = self.key.namespace
-        if not discovered(
+        if is_untagged:
+            self._missing_tags = _missing_tags(self._tags, discoveries)
+        elif not discovered(
             discoveries, flavour=AUTO_SCALING, namespace=region, cluster=self._cluster, labels=self._tags
         ):
             return Reason.of(Rule.NOT_DISCOVERED)
@@ -344,7 +366,7 @@ class _GroupReader:
             reading.fault("DesiredCapacity", "missing", "every Auto Scaling group has one: read the group again")
         machines = self._machines(requested or 0)
         settings, ours, options = read_annotations(tags, reading), self._written_by_us(bounds), self._options()
-        template = GroupTemplate(node=None if self._is_undescribed else self._template())
+        template = GroupTemplate() if self._is_undescribed else self._template(is_empty=not (requested or machines))
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
         # Where Evenkeel orders nodes, the nodes of the cluster show which of the instances run.
@@ -385,6 +407,7 @@ class _GroupReader:
             labels=self._tags,
             zone=str(self._item["AvailabilityZones"][0]),
             created_at=_moment(self._item.get("CreatedTime")),
+            missing_tags=self._missing_tags,
         )
 
     def _bounds(self) -> Bounds | None:
@@ -546,17 +569,18 @@ class _GroupReader:
 
     @cached_property
     def _overrides(self) -> Sequence[Described]:
-        template = (self._item.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}
-        return template.get("Overrides") or ()
+        return overrides_of(self._item)
 
-    @cached_property
-    def _types(self) -> list[str]:
-        types = [str(each["InstanceType"]) for each in self._overrides if each.get("InstanceType")]
-        return types or [str(each) for each in (self._node_group or {}).get("instanceTypes") or ()]
-
-    def _template(self) -> NodeTemplate | None:
-        """Return the node template that the tags describe (aws_manager.go, buildNodeFromTemplate)."""
-        labels, capacity, taints = self._labels(), dict[str, Fraction](), list[Taint]()
+    def _template(self, *, is_empty: bool) -> GroupTemplate:
+        """Return what is known of a new node (aws_manager.go, buildNodeFromTemplate)."""
+        node_group = self._node_group or {}
+        type = next(iter(types_of(self._item, self._tags, node_group)), "")
+        of_ec2 = (self.types or {}).get(type, {})
+        zone = str(self._item["AvailabilityZones"][0])
+        labels = generic_labels(type, self.key.namespace, zone, node_group, of_ec2)
+        usual = [key for key in _USUAL_LABELS if key not in labels]
+        labels = {**_USUAL_LABELS, **labels}
+        capacity, taints = dict[str, Fraction](), list[Taint]()
         for key, value in self._tags.items():
             if not key.startswith(NODE_TEMPLATE):
                 continue
@@ -574,12 +598,38 @@ class _GroupReader:
                 else:  # Cluster Autoscaler ignores it, too
                     problem = "write VALUE:EFFECT with NoSchedule, NoExecute or PreferNoSchedule; the tag is ignored"
                     self._reading.note(key, quote(value), problem)
+        for key, value in (node_group.get("tags") or {}).items():
+            if key.startswith(RESOURCES) and (amount := self._amount(str(key), str(value))):
+                capacity[key.removeprefix(RESOURCES)] = amount
+        labels |= node_group_labels(node_group)
+        size = size_of(self._item, of_ec2)
+        assumed = {*(size.keys() - capacity.keys()), *(key for key in usual if labels[key] == _USUAL_LABELS[key])}
+        node = NodeTemplate(
+            capacity={**size, **capacity},
+            labels=labels,
+            taints=tuple(dict.fromkeys([*taints, *self._taints_of_node_group()])),
+            assumed=frozenset(assumed),
+            source="tags, EKS and EC2",
+        )
+        is_closed = is_empty and not node.complete and self._policy.demand_stage.orders
+        return GroupTemplate(node=node, closed_because=self._closed_because(type, node) if is_closed else None)
+
+    def _taints_of_node_group(self) -> Iterator[Taint]:
         for taint in (self._node_group or {}).get("taints") or ():
-            effect = _EFFECTS.get(str(taint.get("effect")), "")
-            taints.append(Taint(str(taint.get("key")), str(taint.get("value") or ""), effect))
-        if not (labels or capacity or taints):
-            return None
-        return NodeTemplate(capacity=capacity, labels=labels, taints=tuple(dict.fromkeys(taints)), source="tags")
+            key, effect = str(taint.get("key")), str(taint.get("effect"))
+            if effect in _EFFECTS:
+                yield Taint(key, str(taint.get("value") or ""), _EFFECTS[effect])
+            else:
+                expected = f"the taint is ignored: its effect is none of {', '.join(_EFFECTS)}"
+                self._reading.note(f"taint {quote(key)} of its managed node group", quote(effect), expected)
+
+    def _closed_because(self, type: str, node: NodeTemplate) -> Reason:
+        """Return why an empty group must get no node, with the tags that would let it get one."""
+        missing = tuple(RESOURCES + name for name in ("cpu", "memory") if name not in node.capacity)
+        steps = (Reason.of(Rule.ANNOTATE, annotations=missing),)
+        if type and self.types is None:
+            return Reason.of(Rule.UNREAD_AT_ZERO, object=f"ec2:DescribeInstanceTypes of {type}", steps=steps)
+        return Reason.of(Rule.UNKNOWN_AT_ZERO, steps=steps)
 
     def _amount(self, key: str, value: str) -> Fraction | None:
         """Return the amount of a resource, or None where the tag is bad. Unlike options, suffixes have a case."""
@@ -588,11 +638,6 @@ class _GroupReader:
         except BadValueError as error:
             self._reading.note(key, quote(value), f"{error}; the tag is ignored")
             return None
-
-    def _labels(self) -> dict[str, str]:
-        types = self._types
-        labels = {str(key): str(value) for key, value in ((self._node_group or {}).get("labels") or {}).items()}
-        return {**labels, **({_INSTANCE_TYPE: types[0]} if types else {})}
 
     # Notes for the report
 
@@ -604,6 +649,16 @@ class _GroupReader:
             return
         problem = f"the Auto Scaling group has {bounds.min} to {bounds.max}; EKS writes its own at its next update"
         self._reading.note("scalingConfig of its managed node group", f"{stated[0]} to {stated[1]}", problem)
+
+
+def _missing_tags(tags: Mapping[str, str], discoveries: Sequence[Discovery]) -> tuple[str, ...]:
+    """Return the tags that a group lacks: the pool's tag, and those that the record's discovery selects."""
+    needed = {POOL_LABEL: "", **joined_tags(discoveries)}
+    return tuple(
+        f"{key}={value}" if value else key
+        for key, value in needed.items()
+        if key not in tags or value not in ("", tags[key])
+    )
 
 
 def lacks_room(tags: Mapping[str, str]) -> bool:

@@ -47,7 +47,11 @@ class KubernetesCluster:
         allowance = None if self._most_bytes is None else Allowance(self._most_bytes)
         return ClusterReader(self._api, self._policy, self._remaining, allowance)
 
-    def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
+    def observe(
+        self,
+        reads_machines: Collection[GroupKey] = (),
+        known: Collection[GroupKey] = (),  # noqa: ARG002  the lists have every group, whatever its labels
+    ) -> Observation:
         """Read every node group. ``reads_machines``: groups whose machines are listed even if all their nodes run."""
         self._reader = self._new_reader()
         self._objects = objects = self._reader.read(reads_machines)

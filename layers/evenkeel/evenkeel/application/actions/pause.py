@@ -12,9 +12,10 @@ from evenkeel.application.errors import BadRequestError
 from evenkeel.application.incidents.notify import PAUSED
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.preview import check_pool
+from evenkeel.domain.model.incidents import IncidentKind
 from evenkeel.domain.model.pools import is_called
 from evenkeel.record import ControlRecord
-from evenkeel.texts.english import in_words, rfc3339
+from evenkeel.texts.english import in_words, problem_text, rfc3339
 
 # The number of newest entries that are searched for the caller of a pause. Few entries are enough, because a paused
 # cluster gets no new decisions.
@@ -200,4 +201,17 @@ def restore(call: Call, fields: RestoreFields) -> Answer:
         f"{annotations}; then {end}. status shows when it is done"
         + (". The cluster is in dry run: a restore is written all the same" if is_dry else "")
         + (". The cluster is paused: that happens once it is resumed" if waits else "")
+        + _not_restored(stored, pool)
     }
+
+
+def _not_restored(stored: StoredCluster, pool: str | None) -> str:
+    """Return the groups that AWS does not let Evenkeel restore until they have their tags again."""
+    lost = [
+        problem
+        for incident in stored.cluster_health.incidents
+        if incident.kind is IncidentKind.LOST_GROUP
+        and (pool is None or pool in (incident.pool, incident.pool.rpartition("/")[2]))
+        for problem in incident.problems
+    ]
+    return "".join(f". Not restored until it has its tags again: {problem_text(problem)}" for problem in lost)

@@ -74,7 +74,8 @@ def read_cluster(name: str, cluster: Cluster, state: ClusterState) -> Observatio
     with_machines = [key for key, group in state.groups.items() if group.is_failing]
     steps = [pool.convergence.step for pool in state.pools.values() if pool.convergence.step is not None]
     with_machines += [GroupKey.read(key) for step in steps for key in sorted(step.groups)]
-    return contained(name, "it was read", lambda: cluster.observe(with_machines))
+    known = sorted({GroupKey.read(key) for pool in state.pools.values() for key in pool.adopted})
+    return contained(name, "it was read", lambda: cluster.observe(with_machines, known))
 
 
 def observe(  # noqa: PLR0913  the cluster, its state and time, and how much of it is read

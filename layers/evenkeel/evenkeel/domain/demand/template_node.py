@@ -25,6 +25,7 @@ from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.workload import HOSTNAME, ZONE, Node, Pod, Workload
 
 _REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
+_TYPE = "node.kubernetes.io/instance-type"
 _RESERVED = ("cpu", "memory", "ephemeral-storage")
 _DEFAULT_PODS = Fraction(110)  # the kubelet's default for maxPods
 
@@ -93,7 +94,8 @@ class TemplateNodes:
         }
         # The sample's driver may be silent. Then the devices of the pool's nodes, or of the template, are used.
         resources = template.allocatable or template.capacity
-        devices = {**common, **{name: amount for name, amount in resources.items() if "/" in name}}
+        devices = {name: amount for name, amount in resources.items() if "/" in name and name not in template.assumed}
+        devices = {**common, **devices}
         node = replace(
             sample,
             labels=labels,
@@ -214,9 +216,12 @@ def _with_missing_values(template: NodeTemplate, sibling: Node, offer: GroupOffe
     A complete template names all taints of its nodes.
     """
     labels = {key: value for key, value in template.labels.items() if key not in template.assumed}
-    capacity = {name: amount for name, amount in template.capacity.items() if name not in template.assumed}
+    # The sibling's node shows the size of its own instance type better than a cloud's list of types.
+    assumed = template.assumed if template.labels.get(_TYPE) in (None, sibling.labels.get(_TYPE)) else frozenset()
+    capacity = {name: amount for name, amount in template.capacity.items() if name not in assumed}
     own = {(taint.key, taint.effect): taint for taint in template.taints if not _is_passing(taint, offer)}
-    others = {} if template.complete else {(taint.key, taint.effect): taint for taint in sibling.taints}
+    is_complete = {"cpu", "memory"} <= template.capacity.keys() - template.assumed
+    others = {} if is_complete else {(taint.key, taint.effect): taint for taint in sibling.taints}
     return replace(
         sibling,
         labels={**template.labels, **sibling.labels, **labels, ZONE: sibling.labels[ZONE]},

@@ -12,6 +12,8 @@
     zone-unhealthy     after the delay                      zones                         enough nodes are Ready
     invalid            at once                              the problems                  the pool is valid
     writes-refused     at once                              zones                         15 min without a refusal
+    lost-group         at once                              groups, their tags            the group has its tags or its
+                                                                                        own bounds, or is deleted
     contested          at once                              zones, who writes             the group is not contested
     over-committed     after the delay                      the problem                   requested <= PoolMaximum
     drain-hangs        at once                              zones, nodes                  no drain hangs
@@ -460,6 +462,19 @@ class _PoolCheck:
         (_, message), *_ = refused.values()
         return self.incident(IncidentKind.REFUSED, min(at for at, _ in refused.values()), refused, message)
 
+    def find_lost(self) -> Incident | None:
+        """Return the incident if groups have lost a tag. A problem names each group and how to repair it."""
+        frozen = {plan.group.key: plan.group.frozen_because for plan in self.pool.groups}
+        lost = {key: why for key, why in frozen.items() if why is not None and why.rule is Rule.TAGS_LOST}
+        if not lost:
+            return None
+        problems = [
+            Problem.of(ProblemKind.LOST_GROUP, group=key.name, region=key.namespace, **lost[key].facts)
+            for key in sorted(lost)[:_MOST_PROBLEMS]
+        ]
+        keys = {str(key) for key in lost}
+        return replace(self.incident(IncidentKind.LOST_GROUP, self.now, keys), problems=tuple(problems))
+
     def find_contested(self) -> Incident | None:
         contested = {
             str(plan.group.key): (state.contest.contested_since, state.contest.contested_by)
@@ -561,6 +576,7 @@ _POOL_KINDS = (
     _PoolKind(IncidentKind.ZONE_UNHEALTHY, _PoolCheck.find_zone_unhealthy, opens=_after_the_delay),
     _PoolKind(IncidentKind.INVALID, _PoolCheck.find_invalid),
     _PoolKind(IncidentKind.REFUSED, _PoolCheck.find_refused),
+    _PoolKind(IncidentKind.LOST_GROUP, _PoolCheck.find_lost),
     _PoolKind(IncidentKind.CONTESTED, _PoolCheck.find_contested),
     _PoolKind(IncidentKind.OVER_COMMITTED, _PoolCheck.find_over_committed, opens=_after_the_delay),
     _PoolKind(IncidentKind.DRAIN_HANGS, _PoolCheck.find_drain_hangs, needs_pods=True),

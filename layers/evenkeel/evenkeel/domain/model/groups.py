@@ -291,6 +291,8 @@ class Identity:
     zone_label: str | None = None  # the zone label of its nodes; None: equal to ``zone``, or not learned yet
     zone_index: int | None = None  # N-1 if the name ends in -z<N>, else None
     created_at: datetime | None = None  # None: not read
+    # The tags without which Evenkeel finds an Auto Scaling group only by its stored name, as KEY or KEY=VALUE.
+    missing_tags: tuple[str, ...] = ()
 
     @property
     def zone_names(self) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ class IncidentKind(StrEnum):
     ZONE_UNHEALTHY = "zone-unhealthy"  # too many nodes of the group or its zone are not Ready
     INVALID = "invalid"
     REFUSED = "writes-refused"
+    LOST_GROUP = "lost-group"  # an Auto Scaling group has lost a tag, and still has Evenkeel's bounds
     CONTESTED = "contested"
     OVER_COMMITTED = "over-committed"
     DRAIN_HANGS = "drain-hangs"

@@ -43,6 +43,7 @@ class ProblemKind(StrEnum):
     STARVED = "starved"
     INEFFECTIVE_ORDER = "ineffective-order"  # reported only in an incident
     BLOCKED_BY_DAEMON_SETS = "blocked-by-daemon-sets"  # reported only in an incident
+    LOST_GROUP = "lost-group"  # reported only in an incident
     PODS_WAIT = "pods-wait"  # reported only in an incident
     PODS_UNREAD = "pods-unread"  # reported only in an incident
     PODS_UNJUDGED = "pods-unjudged"  # reported only in an incident

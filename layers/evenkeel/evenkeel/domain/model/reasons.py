@@ -234,6 +234,7 @@ class Rule(StrEnum):
     PROCESS_SUSPENDED = "process-suspended", Topic.STATE
     AUTOSCALER_USES_FLAGS = "autoscaler-uses-flags", Topic.STATE
     NO_ROOM_FOR_TAGS = "no-room-for-tags", Topic.STATE
+    TAGS_LOST = "tags-lost", Topic.STATE
     WRITTEN_BY_OTHER_CLUSTER = "written-by-other-cluster", Topic.STATE
     TOPOLOGY_ENTRY_MISSING = "topology-entry-missing", Topic.STATE
     TOPOLOGY_SETS_REPLICAS = "topology-sets-replicas", Topic.STATE

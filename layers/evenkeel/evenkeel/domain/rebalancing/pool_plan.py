@@ -17,6 +17,7 @@ from evenkeel.domain.model.drafts import (
     RequestDraft,
     SurvivalDraft,
 )
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, PoolId, State
 from evenkeel.domain.model.moves import FOR_PODS
 from evenkeel.domain.model.observations import Check
@@ -223,11 +224,16 @@ def _next_state(draft: PoolDraft) -> PoolState:
 
 
 def _adopted(draft: PoolDraft) -> Mapping[str, Bounds | None]:
-    """Return the adopted bounds, except those of groups that were created again: a former group had them."""
+    """Return the adopted bounds, except those of groups that were created again: a former group had them.
+
+    A known Auto Scaling group is read by name, so one that is absent does not exist any more.
+    """
     adopted = draft.pool.state.adopted
     if draft.snapshot is draft.pool.state.seen:
         return adopted  # the groups are unchanged since the last check
     anew = created_again(draft.pool)
+    if draft.pool.id.flavour == AUTO_SCALING:
+        anew |= adopted.keys() - {str(group.key) for group in draft.observation.groups}
     return {key: bounds for key, bounds in adopted.items() if key not in anew} if anew else adopted
 
 

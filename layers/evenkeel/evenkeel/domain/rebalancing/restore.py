@@ -17,6 +17,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.rebalancing.bounds.safety import safe_bounds
 from evenkeel.domain.rebalancing.dry_run import own_dry_run
+from evenkeel.domain.rebalancing.membership.lost_groups import is_lost, lacks_tags
 
 
 class Restoring(Protocol):
@@ -88,7 +89,11 @@ def with_left_groups(
     if sum([len(pool.groups) for pool in plans.values()]) == len(observation.groups):
         return tuple(plans.values())  # every group is in a pool
     planned = {plan.group.key for pool in plans.values() for plan in pool.groups}
-    strays = [group for group in observation.groups if group.key not in planned and carries_ours(group)]
+    strays = [
+        group
+        for group in observation.groups
+        if group.key not in planned and carries_ours(group) and not lacks_tags(group, group.identity.pool_label)
+    ]
     for group in sorted(strays, key=lambda group: group.key):
         pool = _former_pool(group, observation, state, policy)
         pool = plans.get(pool.id, pool)
@@ -118,7 +123,7 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
 
 def carries_ours(group: NodeGroup, stored: PoolState | None = None) -> bool:
     """Return True if the group still has a value that Evenkeel has written. ``stored``: the state of its pool."""
-    ours = group.has_ours_with_bounds or group.ours.move is not None
+    ours = group.has_ours_with_bounds or group.ours.move is not None or is_lost(group)
     return ours or (stored is not None and _is_stripped(group, stored))
 
 

@@ -29,6 +29,7 @@ from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import Fault
 from evenkeel.domain.rebalancing.dry_run import DRY_RUN, own_dry_run
 from evenkeel.domain.rebalancing.membership.fallbacks import with_first_pools
+from evenkeel.domain.rebalancing.membership.lost_groups import lacks_tags, lost_from, without_left
 from evenkeel.domain.rebalancing.membership.numbers import NumberSources, find_origin, with_shares
 from evenkeel.domain.rebalancing.membership.pool_names import find_name
 from evenkeel.domain.rebalancing.membership.similarity import find_sets
@@ -40,9 +41,16 @@ def find_pools(
     """Return all pools, sorted by id, and the groups that are in no pool, each with the reason."""
     assigned: dict[tuple[str, str, str, str], list[NodeGroup]] = defaultdict(list)  # by the fields of the pool's id
     unassigned: list[NodeGroup] = []
+    left: list[NodeGroup] = []
     for group in groups:
         name = group.identity.pool_label or next((rule.name for rule in policy.pools if rule.selects(group)), None)
-        if name is None:
+        if lacks_tags(group, name):
+            if (lost := lost_from(group, states)) is not None:
+                assigned[lost[0]].append(lost[1])
+            else:
+                left.append(group)
+                unassigned.append(group)
+        elif name is None:
             unassigned.append(group)
         else:
             assigned[group.key.flavour, group.key.namespace, group.identity.cluster, name].append(group)
@@ -57,7 +65,7 @@ def find_pools(
     unknown = (PoolState(), None)
     for id, unplaced in members.items():
         state, known_as = stored.get(id, unknown)
-        member_groups, state = _in_known_zones(unplaced, state)
+        member_groups, state = _in_known_zones(unplaced, without_left(state, left))
         planned = _pool(_Candidate(id, _by_zone(member_groups), policy, state, known_as), groups)
         if isinstance(planned, Reason):
             skipped += [_skipped(group, planned) for group in member_groups]

@@ -1,0 +1,76 @@
+"""Auto Scaling groups that have lost a tag by which Evenkeel finds and writes them.
+
+For example, Terraform removes the tags that are not in its configuration. AWS lets Evenkeel write no group without the
+pool's tag. The pool's stored state still has the group's key, and the bounds that the group had before Evenkeel.
+
+    the group                                       it is
+    has other bounds than before Evenkeel           lost: frozen in its pool, so that its max counts for PoolMaximum
+    has its bounds from before Evenkeel again       in no pool any more, because nothing of Evenkeel's is left to undo
+    was created after the pool's last check         in no pool
+    does not exist any more                         not read, so the pool ends it as any absent member
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from evenkeel.domain.model.flavours import AUTO_SCALING
+from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.states import PoolState
+
+POOL_TAG = "evenkeel.dev/pool"
+
+
+def is_lost(group: NodeGroup) -> bool:
+    """Return True if the group is frozen because it has lost a tag."""
+    return group.frozen_because is not None and group.frozen_because.rule is Rule.TAGS_LOST
+
+
+def lacks_tags(group: NodeGroup, pool: str | None) -> bool:
+    """Return True if AWS or the record excludes an Auto Scaling group. ``pool``: the pool's name; None: unknown."""
+    return group.key.flavour == AUTO_SCALING and (pool is None or bool(group.identity.missing_tags))
+
+
+def lost_from(group: NodeGroup, states: Mapping[PoolId, PoolState]) -> tuple[PoolId, NodeGroup] | None:
+    """Return the pool of a group that lacks tags, and the group as it is planned there; None: the group is not lost.
+
+    If no stored pool has the group, its own tag can still name its former bounds. Then its pool is named after it.
+    """
+    key = group.key
+    known = [id for id, state in states.items() if str(key) in state.adopted]
+    id = max(known, key=lambda id: (str(key) in _seen(states[id]), id), default=None)
+    adopted = group.ours.adopted if id is None else states[id].adopted[str(key)]
+    if adopted is None or group.bounds is None or (id is not None and _is_created_again(group, states[id])):
+        return None
+    restored = Bounds(min(adopted.min, group.requested, group.running), max(adopted.max, group.requested))
+    if group.bounds in (adopted, restored):
+        return None
+    id = id or PoolId(key.flavour, key.namespace, group.identity.cluster, key.name)
+    return id, replace(group, frozen_because=_reason(group, id, adopted))
+
+
+def without_left(state: PoolState, groups: Iterable[NodeGroup]) -> PoolState:
+    """Return a pool's state without the adopted bounds of these groups, which lack tags and are not lost.
+
+    Otherwise such a group would count as lost when its user changes its bounds later.
+    """
+    left = {str(group.key) for group in groups}.intersection(state.adopted)
+    if not left:
+        return state
+    return replace(state, adopted={key: bounds for key, bounds in state.adopted.items() if key not in left})
+
+
+def _seen(state: PoolState) -> Mapping[str, int]:
+    return {} if state.seen is None else state.seen.requested
+
+
+def _is_created_again(group: NodeGroup, state: PoolState) -> bool:
+    created_at = group.identity.created_at
+    return created_at is not None and state.seen is not None and created_at > state.seen.since
+
+
+def _reason(group: NodeGroup, id: PoolId, adopted: Bounds) -> Reason:
+    pool_tag = f"{POOL_TAG}={group.identity.pool_label or id.name}"
+    tags = [tag for tag in group.identity.missing_tags if tag != POOL_TAG]
+    tags += [] if group.identity.pool_label else [pool_tag]
+    return Reason.of(Rule.TAGS_LOST, tags=tuple(tags), min=adopted.min, max=adopted.max)
