@@ -104,6 +104,9 @@ MESSAGES = [
         "capacity",
     ),
     ("AWS", "price-too-low", "", "capacity"),
+    ("AWS", "capacity-oversubscribed", "", "capacity"),
+    ("AWS", "", "The AMI ID 'ami-1' is pending", "configuration"),
+    ("AWS", "", "The placement group 'spread' is unknown.", "configuration"),
     ("AWS", "", "There is no Spot capacity available that matches your request.", "capacity"),
     ("AWS", "", "The requested Availability Zone is no longer supported. Please retry your request.", "capacity"),
     (
@@ -192,6 +195,7 @@ MESSAGES = [
     ("Nutanix", "", "NO_HOST_RESOURCES: not enough resources to power on the VM", "capacity"),
     ("Nutanix", "", "VMM-30128: cannot power on VM, as no host has enough resources.", "capacity"),
     ("Nutanix", "RESOURCE_SHORTAGE", "", "capacity"),
+    ("Nutanix", "", "No valid placement: NO_HOST_RESOURCES", "capacity"),
     ("Nutanix", "", "QUOTA_EXCEEDED: the project has reached its vCPU quota", "quota"),
     ("Nutanix", "CreateError", "failed to get the image: image not found", "configuration"),
     # bare metal
@@ -229,6 +233,9 @@ MESSAGES = [
     # any cloud
     ("any", "", "not enough machines of this type", "capacity"),
     ("any", "", "not enough quota for machines of this type", "quota"),
+    ("any", "", "The limit of cores is not enough.", "quota"),
+    ("any", "", "not enough cores: the maximum allowed is 20", "quota"),
+    ("any", "", "Memory resources on all hosts are exhausted.", "capacity"),
     ("any", "", "The account has reached the maximum number of servers.", "quota"),
     ("any", "", "insufficient\ncapacity", "capacity"),
     ("any", "", "The zone does not have any free capacity.", "capacity"),

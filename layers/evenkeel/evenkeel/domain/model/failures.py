@@ -68,10 +68,10 @@ ROWS: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
         FailureClass.QUOTA,
         "any cloud",
         (
-            rf"{_LIMIT}[ _]?(exceed|reached)|{_LIMIT} .{{0,60}}(exceeded|reached)|exceed\w*[ _].{{0,60}}{_LIMIT}\b",
-            rf"{_TOO_LITTLE} .{{0,40}}{_LIMIT}\b|reached .{{0,40}}{_LIMIT}\b",
-            r"(exceeded|reached) .{0,40}maximum (number )?of (?!retr|attempt|tries)|max\w* .{0,40}count exceeded",
-            r"QuotaExceed|ResourceCountExceeded",
+            rf"{_LIMIT}[ _-]?(exceed|reached)|{_LIMIT} .{{0,60}}(exceeded|reached)|exceed\w*[ _].{{0,60}}{_LIMIT}\b",
+            rf"{_TOO_LITTLE} .{{0,40}}({_LIMIT}|maximum allowed)\b|\b{_LIMIT} .{{0,60}}{_TOO_LITTLE}",
+            rf"reached .{{0,40}}{_LIMIT}\b|(exceeded|reached) .{{0,40}}maximum (number )?of (?!retr|attempt|tries)",
+            r"max\w* .{0,40}count exceeded|QuotaExceed|ResourceCountExceeded",
         ),
     ),
     (
@@ -97,20 +97,21 @@ ROWS: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
         FailureClass.CONFIGURATION,
         "AWS",
         (
-            r"placement groups? .{0,60}(not be used|not supported|unknown)|block device mapping|is pending, and cannot",
-            r"architecture .{0,120}match|unsupported architecture|not subscribed",
-            r"requested configuration is currently not supported|Client error on launch",
+            r"placement groups? .{0,60}(not be used|not supported|unknown)|unknown placement group",
+            r"block device mapping|\b(ami|image)\b.{0,40}pending|architecture .{0,120}match|unsupported architecture",
+            r"not subscribed|requested configuration is currently not supported|Client error on launch",
         ),
     ),
     (
         FailureClass.CAPACITY,
         "any cloud",
         (
-            rf"out.?of.?(host.)?(capacity|stock|resources)|stock.?out|sold.?out|no.?space.?left|{_TOO_LITTLE}",
-            r"resource.?(exhausted|shortage|insufficient)|\bno (\w+ )?capacity|not have .{0,60}capacity",
+            rf"out.?of.?(host.?)?(capacity|stock|resources)|stock.?out|sold.?out|no.?space.?left|{_TOO_LITTLE}",
+            r"resource.?(shortage|insufficient)|resources? ?.{0,40}exhausted|no.host.resources",
+            r"\bno (\w+ )?capacity|not have .{0,60}capacity|capacity.(not.available|unavailable|oversubscribed)",
             rf"\bno[ _]?(available|valid|suitable|compatible|free)[ _]?\S{{0,40}} ?{_HOST}\b",
             rf"\bno[ _]{_HOST}[ _]((is|are)[ _])?(available|compatible)|no provisionable",
-            r"(type|size|flavor|sku|shape|plan)\b.{0,80}not (available|offered) in",
+            r"(type|size|flavor|sku|shape|plan)\b.{0,80}(not (available|offered) in|unavailable)",
         ),
     ),
     (
@@ -120,7 +121,7 @@ ROWS: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
         (
             r"UnfulfillableCapacity|ReservationCapacityExceeded|VolumeTypeNotAvailableInZone",
             r"(Unavailable|Incompatible)HostRequirements|no Spot capacity available",
-            r"SpotMaxPriceTooLow|price.too.low|price .{0,60}(lower|less) than",
+            r"SpotMaxPriceTooLow|price.{0,20}too.low|price .{0,60}(lower|less) than",
             r"not supported in your requested Availability Zone|Zone is (no longer supported|currently constrained)",
             r"Unsupported\b",
         ),
