@@ -48,7 +48,7 @@ def groups(files: Files, *items: Object) -> dict[str, Any]:
 
 def test_a_host_that_is_made_on_demand_keeps_its_replica(files: Files) -> None:
     items = pool("openshift", 3, 2, 2)
-    reported = {"errorReason": "InsufficientResources", "errorMessage": "no host matches the selector yet; one is being made"}
+    reported = {"errorReason": "InsufficientResources", "errorMessage": "no host matches yet; one is being made"}
     found = groups(files, *items, created(machine(items[0], 9, node=False), "11:57", **reported))
     assert (found[A]["state"], found[A]["requested"]["to"]) == ("healthy", 3)
 
