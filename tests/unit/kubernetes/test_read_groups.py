@@ -574,6 +574,25 @@ class TestLaunches:
             is_created_anew = (flavour, phase) == ("gardener", "Pending")
             assert found.awaited_from(NOW) == NOW - timedelta(hours=1 if is_created_anew else 2)
 
+    @pytest.mark.parametrize(
+        ("phase", "kind", "had_node"),
+        [
+            *(
+                ("InPlaceUpdating", "InPlaceUpdate", True),
+                ("Failed", "HealthCheck", True),
+                ("Failed", "Create", False),
+                ("Pending", "Create", False),
+            ),
+            *(("CrashLoopBackOff", "Create", False), ("", None, False)),
+        ],
+    )
+    def test_a_machine_of_gardener_that_fails_after_its_launch_had_a_node(
+        self, phase: str, kind: str | None, had_node: bool
+    ) -> None:
+        item = machine(MAKE["gardener"](ZONES[0], 1), 1, node=False)
+        status = {"currentStatus": {"phase": phase}, "lastOperation": {"type": kind}}
+        assert read_machine(FLAVOURS["gardener"], {**item, "status": status}, NOW).had_node is had_node
+
     @pytest.mark.parametrize("created", ["2030-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "soon", None])
     def test_a_creation_time_that_is_none_counts_as_now(self, created: str | None) -> None:
         item = machine(MAKE["cluster-api"](ZONES[0], 1), 1, node=False)

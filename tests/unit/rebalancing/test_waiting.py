@@ -75,7 +75,17 @@ class TestFirstSight:
         assert Watched().states([waiting(A, MINUTE, 16 * MINUTE, 2 * MINUTE), well(B)])[A] is State.FENCED
 
     @pytest.mark.parametrize(
-        "ignored", [{"deleting": True}, {"preserved": True}, {"has_node": True}, {"awaited_since": NOW - 3 * MINUTE}]
+        "ignored",
+        [
+            *(
+                {"deleting": True},
+                {"preserved": True},
+                {"has_node": True},
+                {"had_node": True},
+                {"failed_for_good": True},
+            ),
+            {"awaited_since": NOW - 3 * MINUTE},
+        ],
     )
     def test_a_machine_that_is_awaited_no_more_or_anew_does_not_count(self, ignored: dict[str, Any]) -> None:
         (*others, old) = waiting(A, 3 * MINUTE, 40 * MINUTE).machines or ()

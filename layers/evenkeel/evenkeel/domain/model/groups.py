@@ -247,6 +247,7 @@ class Machine:
     created_at: datetime
     launched_at: datetime | None = None  # when the provider last tried to launch the machine; None: ``created_at``
     awaited_since: datetime | None = None  # when the provision timeout begins; None: ``created_at``
+    had_node: bool = False  # True: it had a node before, so its age does not show how long a node is awaited
     # True: the machine keeps its replica, running or failed. Gardener preserves it, or it may be of another cluster.
     preserved: bool = False
     ready: bool = True  # False: its node is known to be not Ready

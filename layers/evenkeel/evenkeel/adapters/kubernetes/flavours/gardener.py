@@ -95,6 +95,13 @@ def _awaited_since(machine: Object) -> datetime | None:
     return moment_of(status.get("lastUpdateTime")) if status.get("phase") == "Pending" else None
 
 
+def _had_node(machine: Object) -> bool:
+    """Return True where a machine's node has been unhealthy for too long, or is being updated in place."""
+    phase = str(get_path(machine, ("status", "currentStatus", "phase")))
+    has_failed = phase == "Failed" and get_path(machine, ("status", "lastOperation", "type")) != "Create"
+    return has_failed or phase.startswith("InPlaceUpdate")
+
+
 def _failure(machine: Object) -> MachineFailure | None:
     """Return the provider's failure to create the machine.
 
@@ -180,6 +187,7 @@ GARDENER = Flavour(
         joined=_joined,
         launched_at=_launched_at,
         awaited_since=_awaited_since,
+        had_node=_had_node,
         # The annotation replaces the field (machine-controller-manager pkg/util/annotations/annotations.go).
         creation_timeouts=(
             ("metadata", "annotations", _CREATION_TIMEOUT),

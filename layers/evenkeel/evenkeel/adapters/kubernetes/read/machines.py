@@ -47,6 +47,7 @@ def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
         created_at=moment_of(get_path(item, ("metadata", "creationTimestamp"))) or _LONG_AGO,
         launched_at=api.launched_at(item),
         awaited_since=api.awaited_since(item),
+        had_node=api.had_node(item),
         preserved=api.is_preserved is not None and api.is_preserved(item, now),
         marked=api.mark.marks(item),
         marked_by_us=api.mark.is_ours and api.mark.is_set_on(item),

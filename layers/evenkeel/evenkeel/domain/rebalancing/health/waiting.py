@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.failures import FailureClass, class_of
-from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.groups import Machine, NodeGroup
 from evenkeel.domain.model.states import ArrivalHistory
 
 # The longest time between two checks, by ``scan_interval``. An older clock may have run without a check.
@@ -88,8 +88,13 @@ def _began(group: NodeGroup, arrivals: ArrivalHistory, now: datetime) -> datetim
         return now if running is None or group.running > running else since
     if running is not None:  # it was stopped
         return now
-    machines = [machine for machine in group.machines or () if not (machine.has_node or machine.deleting)]
-    return min([machine.awaited_from(now) for machine in machines if not machine.preserved], default=now)
+    return min([machine.awaited_from(now) for machine in group.machines or () if _is_awaited(machine)], default=now)
+
+
+def _is_awaited(machine: Machine) -> bool:
+    """Return True unless the machine has or had a node, or no node will come: another machine replaces it."""
+    is_over = machine.deleting or machine.preserved or machine.failed_for_good
+    return not (machine.has_node or machine.had_node or is_over)
 
 
 def _not_waiting(arrivals: ArrivalHistory) -> ArrivalHistory:
