@@ -577,13 +577,12 @@ class TestLaunches:
     @pytest.mark.parametrize(
         ("phase", "kind", "had_node"),
         [
-            *(
-                ("InPlaceUpdating", "InPlaceUpdate", True),
-                ("Failed", "HealthCheck", True),
-                ("Failed", "Create", False),
-                ("Pending", "Create", False),
-            ),
-            *(("CrashLoopBackOff", "Create", False), ("", None, False)),
+            ("InPlaceUpdating", "InPlaceUpdate", True),
+            ("Failed", "HealthCheck", True),
+            ("Failed", "Create", False),
+            ("Pending", "Create", False),
+            ("CrashLoopBackOff", "Create", False),
+            ("", None, False),
         ],
     )
     def test_a_machine_of_gardener_that_fails_after_its_launch_had_a_node(

@@ -99,7 +99,7 @@ def _had_node(machine: Object) -> bool:
     """Return True where a machine's node has been unhealthy for too long, or is being updated in place."""
     phase = str(get_path(machine, ("status", "currentStatus", "phase")))
     has_failed = phase == "Failed" and get_path(machine, ("status", "lastOperation", "type")) != "Create"
-    return has_failed or phase.startswith("InPlaceUpdate")
+    return has_failed or phase.startswith("InPlace")
 
 
 def _failure(machine: Object) -> MachineFailure | None:
