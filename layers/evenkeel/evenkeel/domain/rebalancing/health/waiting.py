@@ -31,9 +31,9 @@ def ended_unseen(
     group: NodeGroup, arrivals: ArrivalHistory | None, now: datetime, provision_timeout: timedelta
 ) -> bool:
     """Return True if the clock has ended, and an hour may have passed without a check, or this is the first check."""
-    arrivals = arrivals or ArrivalHistory()
     if not _runs(group):
         return False
+    arrivals = arrivals or ArrivalHistory()
     waited = now - _began(group, arrivals, now)
     is_seen = arrivals.waiting_since is not None and waited < max(_LONGEST_PAUSE, provision_timeout + _SLACK)
     return waited >= provision_timeout and not is_seen
