@@ -21,6 +21,7 @@ from evenkeel.adapters.kubernetes.read.machines import (
     with_autoscaler_status,
     with_machines,
 )
+from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
@@ -503,15 +504,23 @@ class TestLaunches:
     @pytest.mark.parametrize(
         ("flavour", "status", "is_final"),
         [
-            ("cluster-api", {"failureMessage": "no room"}, True),
-            ("cluster-api", {"deprecated": {"v1beta1": {"failureMessage": "no room"}}}, True),
-            ("openshift", {"phase": "Failed", "errorMessage": "no room"}, True),
+            ("cluster-api", {"failureMessage": "no capacity"}, True),
+            ("cluster-api", {"deprecated": {"v1beta1": {"failureMessage": "no capacity"}}}, True),
+            ("openshift", {"phase": "Failed", "errorMessage": "no capacity"}, True),
             (
                 "cluster-api",
-                {"conditions": [{**condition("InfrastructureReady", "False"), "reason": "InstanceProvisionFailed"}]},
+                {"conditions": [{**condition("InfrastructureReady", "False"), "message": "no capacity"}]},
                 False,
             ),
-            ("openshift", {"providerStatus": {"conditions": [condition("MachineCreation", "False")]}}, False),
+            (
+                "openshift",
+                {
+                    "providerStatus": {
+                        "conditions": [{**condition("MachineCreation", "False"), "message": "no capacity"}]
+                    }
+                },
+                False,
+            ),
             ("gardener", operation("Create", "Failed"), False),
         ],
     )
@@ -522,6 +531,82 @@ class TestLaunches:
         found = read_machine(FLAVOURS[flavour], {**item, "status": status}, NOW)
         assert found.failure is not None
         assert found.failed_for_good is is_final
+
+    @staticmethod
+    def reports(flavour: str, phase: str | None, message: str) -> Object:
+        """The status of a machine whose launch has failed with this message, as each API reports it."""
+        refusal = {"reason": "CreateFailed", "message": message, "severity": "Error"}
+        status: Object = {
+            "cluster-api": {"conditions": [{**condition("InfrastructureReady", "False"), **refusal}]},
+            "final cluster-api": {"failureReason": "CreateError", "failureMessage": message},
+            "openshift": {"providerStatus": {"conditions": [{**condition("MachineCreation", "False"), **refusal}]}},
+            "final openshift": {"errorReason": "InsufficientResources", "errorMessage": message},
+        }[flavour]
+        return status if phase is None else {**status, "phase": phase}
+
+    @pytest.mark.parametrize("flavour", ["cluster-api", "final cluster-api", "openshift", "final openshift"])
+    @pytest.mark.parametrize("phase", [None, "", "Pending", "Provisioning", "Provisioned", "Failed"])
+    def test_an_unknown_text_is_a_failure_only_after_the_launch(self, flavour: str, phase: str | None) -> None:
+        api = flavour.removeprefix("final ")
+        item = machine(MAKE[api](ZONES[0], 1), 1, node=False)
+        for message in ("the host is being made", "the request timed out"):
+            found = read_machine(FLAVOURS[api], {**item, "status": self.reports(flavour, phase, message)}, NOW)
+            assert (found.failure is not None) is (phase in ("Provisioned", "Failed"))
+            assert found.failed_for_good is (flavour.startswith("final") and found.failure is not None)
+        for message in ("no capacity", "quota exceeded", "the image does not exist"):
+            found = read_machine(FLAVOURS[api], {**item, "status": self.reports(flavour, phase, message)}, NOW)
+            assert found.failure is not None
+
+    def test_a_failed_operation_of_machine_controller_manager_is_a_failure_in_every_phase(self) -> None:
+        item = machine(MAKE["gardener"](ZONES[0], 1), 1, node=False)
+        for phase in ("", "Pending", "CrashLoopBackOff", "Failed"):
+            status = {**operation("Create", "Failed"), "currentStatus": {"phase": phase}}
+            assert read_machine(FLAVOURS["gardener"], {**item, "status": status}, NOW).failure is not None
+
+    @pytest.mark.parametrize("flavour", MAKE)
+    def test_the_wait_for_a_node_begins_at_the_machines_creation(self, flavour: str) -> None:
+        item = machine(MAKE[flavour](ZONES[0], 1), 1, node=False)
+        item["metadata"]["creationTimestamp"] = "2026-01-15T10:00:00Z"
+        for phase in ("", "Pending", "Provisioning", "CrashLoopBackOff"):
+            status = {"phase": phase, "currentStatus": {"phase": phase, "lastUpdateTime": "2026-01-15T11:00:00Z"}}
+            found = read_machine(FLAVOURS[flavour], {**item, "status": status}, NOW)
+            # Machine-controller-manager creates another instance in the same object.
+            is_created_anew = (flavour, phase) == ("gardener", "Pending")
+            assert found.awaited_from(NOW) == NOW - timedelta(hours=1 if is_created_anew else 2)
+
+    @pytest.mark.parametrize(
+        ("phase", "kind", "had_node"),
+        [
+            ("InPlaceUpdating", "InPlaceUpdate", True),
+            ("Failed", "HealthCheck", True),
+            ("Failed", "Create", False),
+            ("Pending", "Create", False),
+            ("CrashLoopBackOff", "Create", False),
+            ("", None, False),
+        ],
+    )
+    def test_a_machine_of_gardener_that_fails_after_its_launch_had_a_node(
+        self, phase: str, kind: str | None, had_node: bool
+    ) -> None:
+        item = machine(MAKE["gardener"](ZONES[0], 1), 1, node=False)
+        status = {"currentStatus": {"phase": phase}, "lastOperation": {"type": kind}}
+        assert read_machine(FLAVOURS["gardener"], {**item, "status": status}, NOW).had_node is had_node
+
+    @pytest.mark.parametrize("created", ["2030-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "soon", None])
+    def test_a_creation_time_that_is_none_counts_as_now(self, created: str | None) -> None:
+        item = machine(MAKE["cluster-api"](ZONES[0], 1), 1, node=False)
+        item["metadata"]["creationTimestamp"] = created
+        assert read_machine(FLAVOURS["cluster-api"], item, NOW).awaited_from(NOW) == NOW
+
+    def test_a_long_message_with_control_characters_becomes_one_short_printable_line(self) -> None:
+        item = machine(MAKE["cluster-api"](ZONES[0], 1), 1, node=False)
+        message = "no\x1b[31m\ncapacity\ud800\x00\u202e" + 100_000 * "\x07\n"
+        status = {"failureReason": "\x00" + 100_000 * "x", "failureMessage": message}
+        failure = read_machine(FLAVOURS["cluster-api"], {**item, "status": status}, NOW).failure
+        assert failure is not None
+        assert failure.message.startswith("no capacity?")
+        assert all(text.isprintable() and len(text) <= 1024 for text in (failure.code, failure.message))
+        assert class_of(failure) is FailureClass.CAPACITY
 
 
 class TestPreserved:

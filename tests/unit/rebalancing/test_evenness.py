@@ -14,7 +14,7 @@ from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from evenkeel_cli.answers import print_answer, print_plan
-from tests.builders import NOW, in_backoff, key, numbers, zones
+from tests.builders import NOW, group, in_backoff, key, numbers, zones
 from tests.house import House
 from tests.pages import Seen
 from tests.parts import replace
@@ -39,6 +39,12 @@ def test_zones_that_differ_are_named_with_the_setting_that_evens_them_out() -> N
     assert notes(zones((1, 7, 2))) == [SAYS.format("off")]
     assert notes(zones((2, 3, 3))) == []
     assert notes(zones((2, 4, 3)))[0].startswith("zones differ by 2 nodes, from 2 to 4")
+
+
+def test_running_nodes_are_counted_and_not_those_that_a_zone_lacks() -> None:
+    assert notes([*zones((3, 3)), group("c", 6, running=3)]) == []
+    assert notes([*zones((5, 5)), group("c", 5, running=1)]) == []  # its nodes are starting
+    assert notes([*zones((3, 9)), group("c", 5, running=3)])[0].startswith("zones differ by 6 nodes, from 3 to 9")
 
 
 @pytest.mark.parametrize(

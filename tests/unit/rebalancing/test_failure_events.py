@@ -188,9 +188,15 @@ def test_a_pod_requests_no_check_where_the_record_orders_no_nodes() -> None:
     assert house.queue.requests == {}
 
 
-def test_a_message_of_no_known_kind_only_requests_a_check() -> None:
-    found = failure(event("failure-kubernetes-event", message='admission webhook "x" did not answer'))
+@pytest.mark.parametrize("message", ['admission webhook "x" did not answer', "the request timed out"])
+def test_a_message_of_no_known_kind_only_requests_a_check(message: str) -> None:
+    found = failure(event("failure-kubernetes-event", message=message))
     assert (found.name, found.machine) == (None, MACHINE)
+
+
+def test_a_refusal_of_any_cloud_is_a_failure_of_the_labelled_group() -> None:
+    found = failure(event("failure-kubernetes-event", reason="FailedCreate", message="Out of host capacity."))
+    assert (found.name, found.machine) == ("demo-workers-eu-central-1a", MACHINE)
 
 
 def test_a_kubernetes_event_without_cluster_name_is_ignored_with_what_to_set() -> None:

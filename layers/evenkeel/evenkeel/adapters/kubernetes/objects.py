@@ -15,7 +15,7 @@ from urllib.parse import quote as url_quote
 
 from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.groups import MachineFailure
-from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.model.values import BadValueError, printable
 from evenkeel.domain.rebalancing.membership.quantities import read_amount
 
 Path = tuple[str, ...]
@@ -144,8 +144,9 @@ def moment_of(value: object) -> datetime | None:
 
 
 def failure_of(code: Any, message: Any, moment: Any) -> MachineFailure:
-    """Return a provider's failure from the fields of a status, with texts cut to the length that can be stored."""
-    return MachineFailure(code=str(code or "")[:128], message=str(message or "")[:1024], at=moment_of(moment))
+    """Return a provider's failure from the fields of a status, with printable texts of a length that can be stored."""
+    code, message = printable(str(code or "")[:128]), printable(str(message or "")[:1024])
+    return MachineFailure(code=code, message=message, at=moment_of(moment))
 
 
 def last_writer(item: Object, path: Path) -> str:

@@ -272,7 +272,9 @@ def _recorded_or_checked(
     if failure.reports is Report.PENDING_POD:
         return EventOutcome(EventResult.REQUESTED, f"{failure.id}: a pod is pending: a check of {cluster}")
     about = f" of machine {quote(failure.machine)}" if failure.machine else ""
-    message = f"{failure.id}: {failure.code[:128]}{about} belongs to no known node group: a check of {cluster}"
+    # An event without a group's name may be about a known group. Only the check can tell.
+    unknown = "" if failure.name is None else " belongs to no known node group"
+    message = f"{failure.id}: {failure.code[:128]}{about}{unknown}: a check of {cluster} reads its machines"
     return EventOutcome(EventResult.REQUESTED, message)
 
 

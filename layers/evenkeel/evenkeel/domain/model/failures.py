@@ -32,57 +32,138 @@ class FailureClass(StrEnum):
         return self in (FailureClass.TIMEOUT, FailureClass.UNKNOWN)
 
 
-# The first pattern that matches decides the class. Limits on the rate of calls are first, because they are temporary
-# and no quotas, but their messages resemble the messages of quotas. A message that names a limit is a quota failure,
-# even if it also names capacity. Missing rights are a configuration failure, because waiting does not help.
-# Sources: EC2's list of codes (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html), and the
-# codes of the machine controllers' providers for Azure, Google Cloud, OpenStack and Alibaba Cloud.
-_PATTERNS = (
+# Parts of the texts below. A limit is a number that the account or region may not pass.
+_LIMIT = r"(quota|limit|licen[sc]e)s?"
+_TOO_LITTLE = r"(insufficient|(\bno|not|n't)[ _]?((?!large|big|long|high|new)\w+ ){0,3}(enough|sufficient))"
+_RIGHT = r"(permission|privilege|right|scope|access|authori|authenticat|balance|credit|fund)"
+_HOST = r"(host|machine|node|hardware)s?"
+_PART = r"(image|template|flavor|snapshot|network|subnet|security group|key ?pair|(machine|server|instance) type)"
+
+# The first row with a text that the error contains decides the class. So the order of the rows matters:
+#
+# - Limits on the rate of calls are first, because they are temporary and no quotas, but resemble quotas.
+# - A text that names a limit is a quota, even if it also names capacity.
+# - "Not enough" or "insufficient" without a limit is capacity. Missing rights and money come before that, because
+#   waiting does not help.
+#
+# For a new cloud, add a row, and each of its texts to the test of this table. Sources: EC2's list of codes
+# (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html), "Troubleshoot EC2 Auto Scaling", and the code
+# of the clouds' machine controllers and client libraries.
+ROWS: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
     (
         FailureClass.UNKNOWN,
-        r"RequestLimitExceeded|Throttl|TooManyRequests|too many requests|rate.?limit|rate exceeded|SlowDown",
+        "limits on the rate of calls",
+        (
+            r"Throttl|too ?many ?requests|rate.?limit|rate exceeded|request ?limit ?exceeded|SlowDown",
+            r"(requests|calls|queries) per (second|minute|hour)",
+        ),
     ),
     (
-        # These limits are per instance or network interface. The group's configuration exceeds them.
+        # The configuration of the group exceeds these limits.
         FailureClass.CONFIGURATION,
-        r"IpAddressLimitExceeded|AttachmentLimitExceeded|Per(Instance|Interface)LimitExceeded|TagLimitExceeded",
+        "AWS: limits of one instance or network interface",
+        (r"IpAddressLimitExceeded|AttachmentLimitExceeded|Per(Instance|Interface)LimitExceeded|TagLimitExceeded",),
     ),
     (
         FailureClass.QUOTA,
-        r"Limit(Exceeded|Reached)|Max\w+CountExceeded|ResourceCountExceeded|VolumeIOPSLimit\b|QuotaExceed|QUOTA_EXCEEDED"
-        # Elastic IP addresses belong to the region. So do the subnets of Azure and Google Cloud.
-        r"|OperationNotAllowed.{0,80}quota|InsufficientAddressCapacity|SubnetIsFull|IP_SPACE_EXHAUSTED"
-        r"|no more IP addresses available|exceed\w* .{0,40}(quota|limit)|(quota|limit) .{0,60}exceeded"
-        # EC2's messages for VcpuLimitExceeded and InstanceLimitExceeded. Some providers report these without the code.
-        r"|than your current .{0,40}limit|your quota allows|instance\(s\) are already running",
+        "any cloud",
+        (
+            rf"{_LIMIT}[ _-]?(exceed|reached)|{_LIMIT} .{{0,60}}(exceeded|reached)|exceed\w*[ _].{{0,60}}{_LIMIT}\b",
+            rf"{_TOO_LITTLE} .{{0,40}}({_LIMIT}|maximum allowed)\b|\b{_LIMIT} .{{0,60}}{_TOO_LITTLE}",
+            rf"reached .{{0,40}}{_LIMIT}\b|(exceeded|reached) .{{0,40}}maximum (number )?of (?!retr|attempt|tries)",
+            r"max\w* .{0,40}count exceeded|QuotaExceed|ResourceCountExceeded",
+        ),
+    ),
+    (
+        # Elastic IP addresses belong to the region.
+        FailureClass.QUOTA,
+        "AWS",
+        (
+            r"Max\w+CountExceeded|VolumeIOPSLimit\b|InsufficientAddressCapacity|instance\(s\) are already running",
+            r"than your current .{0,40}limit|your quota allows",
+        ),
+    ),
+    (
+        # The subnets of Azure and Google Cloud belong to the region.
+        FailureClass.QUOTA,
+        "Azure, Google Cloud, OpenStack",
+        (
+            r"OperationNotAllowed.{0,80}quota|SubnetIsFull|enough capacity for \d+ IP addresses",
+            r"IP_SPACE_EXHAUSTED|IP space .{0,200}exhausted|no more IP addresses available",
+        ),
+    ),
+    (FailureClass.CONFIGURATION, "any cloud: rights and money", (rf"{_TOO_LITTLE}[ _]?(\w+ )?{_RIGHT}",)),
+    (
+        FailureClass.CONFIGURATION,
+        "AWS",
+        (
+            r"placement groups? .{0,60}(not be used|not supported|unknown)|unknown placement group",
+            r"block device mapping|\b(ami|image)\b.{0,40}pending|architecture .{0,120}match|unsupported architecture",
+            r"not subscribed|requested configuration is currently not supported|Client error on launch",
+        ),
     ),
     (
         FailureClass.CAPACITY,
-        r"Insufficient\w*Capacity|UnfulfillableCapacity|ReservationCapacityExceeded|VolumeTypeNotAvailableInZone"
-        r"|(Unavailable|Incompatible)HostRequirements"
-        # A subnet of AWS or Alibaba Cloud is in one zone, so another zone helps.
-        r"|InsufficientFreeAddresses|InsufficientSubnet|not enough free addresses in subnet|IpNotEnough"
-        r"|RESOURCE_POOL_EXHAUSTED|not have enough resources|AllocationFailed|Overconstrained\w*Allocation"
-        r"|SkuNotAvailable|SpotMaxPriceTooLow|STOCKOUT|NoStock|NotOnSale"
-        r"|(not have|insufficient|sufficient) .{0,60}capacity|no valid host|OutOfResources|ResourceExhausted"
-        r"|no Spot capacity available"
-        r"|is not supported in your requested Availability Zone|Unsupported\b",
+        "any cloud",
+        (
+            rf"out.?of.?(host.?)?(capacity|stock|resources)|stock.?out|sold.?out|no.?space.?left|{_TOO_LITTLE}",
+            r"resource.?(shortage|insufficient)|resources? ?.{0,40}exhausted|no.host.resources",
+            r"\bno (\w+ )?capacity|not have .{0,60}capacity|capacity.(not.available|unavailable|oversubscribed)",
+            rf"\bno[ _]?(available|valid|suitable|compatible|free)[ _]?\S{{0,40}} ?{_HOST}\b",
+            rf"\bno[ _]{_HOST}[ _]((is|are)[ _])?(available|compatible)|no provisionable",
+            r"(type|size|flavor|sku|shape|plan)\b.{0,80}(not (available|offered) in|unavailable)",
+        ),
+    ),
+    (
+        # A subnet of AWS is in one zone, so another zone helps.
+        FailureClass.CAPACITY,
+        "AWS",
+        (
+            r"UnfulfillableCapacity|ReservationCapacityExceeded|VolumeTypeNotAvailableInZone",
+            r"(Unavailable|Incompatible)HostRequirements|no Spot capacity available",
+            r"SpotMaxPriceTooLow|price.{0,20}too.low|price .{0,60}(lower|less) than",
+            r"not supported in your requested Availability Zone|Zone is (no longer supported|currently constrained)",
+            r"Unsupported\b",
+        ),
+    ),
+    (
+        # A subnet of Alibaba Cloud is in one zone.
+        FailureClass.CAPACITY,
+        "Azure, Google Cloud, OpenStack, Alibaba Cloud",
+        (
+            r"RESOURCE_POOL_EXHAUSTED|AllocationFailed|Overconstrained\w*Allocation|SkuNotAvailable",
+            r"exhausted all hosts|NoStock|NotOnSale|IpNotEnough",
+        ),
+    ),
+    (FailureClass.CAPACITY, "Hetzner", (r"resource_unavailable|placement_error|error during placement",)),
+    (FailureClass.CAPACITY, "KubeVirt", (r"\d/\d+ nodes are available|ErrorUnschedulable|\AUnschedulable\Z",)),
+    (FailureClass.CAPACITY, "Proxmox, vSphere", (r"cannot (reserve|allocate) .{0,40}memory|admission check failed",)),
+    (
+        FailureClass.CONFIGURATION,
+        "any cloud",
+        (
+            r"not (been )?authori[sz]ed|NotAuthori[sz]ed|AuthFailure|Unauthori[sz]ed|Unauthenticated",
+            r"authori[sz]ation ?failed|authentication ?fail(ed|ure)|(permission|access) .{0,60}(denied|failed)",
+            r"invalid_(grant|client)|incorrect user ?name|cannot complete login",
+            r"(no|find|load|refresh|retrieve|get) .{0,40}credential|credentials .{0,40}(expired|validated|invalid)",
+            rf"token .{{0,60}}expired|\bdoes not exist\b|\b{_PART}s?\b.{{0,80}}not (be )?found",
+            r"ErrImagePull|ImagePull(BackOff|Failed)",
+        ),
     ),
     (
         FailureClass.CONFIGURATION,
-        r"not (been )?authori[sz]ed|AuthFailure|Unauthori[sz]ed|AuthorizationFailed|AuthenticationFailed|ExpiredToken"
-        r"|RequestExpired|InvalidClientTokenId|UnrecognizedClient|SignatureDoesNotMatch|IncompleteSignature"
-        r"|MissingAuthenticationToken|AccessDenied|Unauthenticated|NoCredentialProviders|invalid_(grant|client)"
-        r"|(no|find|load|refresh|retrieve|get) .{0,40}credential|credentials .{0,40}(expired|validated|invalid)"
-        r"|token .{0,60}expired|\ABlocked\Z|PendingVerification|OptInRequired|SubscriptionNotRegistered"
-        r"|ReadOnlyDisabledSubscription"
-        # EC2 Auto Scaling's messages, which name no code.
-        r"|requested configuration is currently not supported|Client error on launch|\bdoes not exist\b",
+        "AWS and Azure",
+        (
+            r"ExpiredToken|RequestExpired|InvalidClientTokenId|UnrecognizedClient|SignatureDoesNotMatch",
+            r"IncompleteSignature|MissingAuthenticationToken|AccessDenied|NoCredentialProviders|\ABlocked\Z",
+            r"PendingVerification|OptInRequired|SubscriptionNotRegistered|ReadOnlyDisabledSubscription",
+        ),
     ),
-    (FailureClass.TIMEOUT, r"Timeout|TimedOut|timed out|DeadlineExceeded|(not|failed to) join"),
+    (FailureClass.TIMEOUT, "any cloud", (r"time(d )?.?out|deadline ?exceeded|(not|failed to) join",)),
     (
         FailureClass.CONFIGURATION,
-        r"Invalid|PermissionDenied|Forbidden|NotFound|Malformed|MissingParameter|FailedPrecondition",
+        "any cloud: codes",
+        (r"Invalid|PermissionDenied|Forbidden|NotFound|Malformed|MissingParameter|FailedPrecondition",),
     ),
 )
 
@@ -98,6 +179,10 @@ _FOLDED = {
     "InvalidConfiguration",
     "Unsupported",  # EC2: the zone lacks the type, or no zone supports the configuration
 }
+# By their definition, these codes mean a quota or a lack of machines. So only the message can decide
+# (cluster-api errors/consts.go, openshift/api machine/v1beta1/types_machine.go).
+_WITHOUT_CAUSE = {"InsufficientResources", "InsufficientResourcesMachine"}
+_BLANKS = re.compile(r"[\s\x00-\x1f]+")
 
 
 @lru_cache(maxsize=1024)  # a check classifies each failure several times, and the next check again
@@ -107,11 +192,13 @@ def classify(code: str, message: str = "") -> FailureClass:
     A failure that matches no pattern is ``unknown``.
     """
     code = code.removeprefix("Server.").removeprefix("Client.")
+    message = _BLANKS.sub(" ", message[:4096])
     # A code with several causes is less exact than the message. Any other code is more exact than the message.
-    for text in (message[:4096], code) if code in _FOLDED else (code, message[:4096]):
-        for kind, pattern in _PATTERNS:
+    texts = (message, code) if code in _FOLDED else (message,) if code in _WITHOUT_CAUSE else (code, message)
+    for text in texts:
+        for kind, _, patterns in ROWS:
             # The pattern is compiled at its first use, because most checks find no failure.
-            if re.search(pattern, text, re.IGNORECASE):
+            if re.search("|".join(patterns), text, re.IGNORECASE):
                 return kind
     return FailureClass.UNKNOWN
 

@@ -22,6 +22,7 @@ UNNAMED = "another writer"
 UNNAMED_BY_AWS = "another writer (AWS names it only in CloudTrail)"
 # Smaller differences between two clocks are ignored, because API servers report whole seconds and answers take time.
 CLOCKS_AGREE = timedelta(seconds=30)
+_KUBERNETES_SINCE = 2014  # a machine of an earlier year has no real creation time
 # How long a machine may take to become a node: the default of Cluster Autoscaler (config/flags/flags.go:129).
 PROVISION_TIMEOUT = timedelta(minutes=15)
 
@@ -245,6 +246,8 @@ class Machine:
     has_node: bool
     created_at: datetime
     launched_at: datetime | None = None  # when the provider last tried to launch the machine; None: ``created_at``
+    awaited_since: datetime | None = None  # when the provision timeout begins; None: ``created_at``
+    had_node: bool = False  # True: it had a node before, so its age does not show how long a node is awaited
     # True: the machine keeps its replica, running or failed. Gardener preserves it, or it may be of another cluster.
     preserved: bool = False
     ready: bool = True  # False: its node is known to be not Ready
@@ -266,7 +269,12 @@ class Machine:
 
         A machine whose creation time is far in the future counts as overdue, because its true age is unknown.
         """
-        return abs(now - self.created_at) >= provision_timeout
+        return abs(now - (self.awaited_since or self.created_at)) >= provision_timeout
+
+    def awaited_from(self, now: datetime) -> datetime:
+        """Return when the provision timeout begins. A time in the future, or older than Kubernetes, counts as now."""
+        since = self.awaited_since or self.created_at
+        return now if since > now or since.year < _KUBERNETES_SINCE else since
 
 
 @dataclass(frozen=True)
@@ -380,7 +388,8 @@ class Ownership:
 class AutoscalerOptions:
     """The options of Cluster Autoscaler for one group. For an option that is None, the autoscaler's flag applies."""
 
-    provision_timeout: timedelta | None = None  # maxnodeprovisiontime
+    # maxnodeprovisiontime or, if that is longer, how long Gardener's machine controller waits for a node
+    provision_timeout: timedelta | None = None
     unneeded_time: timedelta | None = None  # how long a node is unneeded before it is removed
     unready_time: timedelta | None = None  # the same time for a node that is not Ready
     utilization_threshold: float | None = None  # a node is unneeded if its pods request less than this share of it
@@ -541,9 +550,8 @@ class NodeGroup:
             return min(max(0, self.status.launched - self.running), self.waiting)
         if not self.waiting or self.machines is None:
             return 0
-        timeout = self.options.provision_timeout or provision_timeout
         coming = sum(
-            machine.failure is None and not machine.is_overdue(now, timeout)
+            machine.failure is None and not machine.is_overdue(now, provision_timeout)
             for machine in self.machines
             if not machine.has_node and not machine.deleting and not machine.preserved
         )

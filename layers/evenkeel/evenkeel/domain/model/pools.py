@@ -42,8 +42,8 @@ class Members:
     first_pools: tuple[PoolId, ...] = ()
 
     def timeout_of(self, group: NodeGroup) -> timedelta:
-        """Return the provision timeout of the group: its own option, else the pool's."""
-        return group.options.provision_timeout or self.settings.provision_timeout
+        """Return the provision timeout of the group: its own option or the pool's, whichever is longer."""
+        return max(group.options.provision_timeout or timedelta(0), self.settings.provision_timeout)
 
     @property
     def standstill(self) -> timedelta:

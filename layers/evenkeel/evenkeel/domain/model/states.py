@@ -46,9 +46,9 @@ class ArrivalHistory:
     # When fences ended early, each because a machine that was launched after the failure ran.
     ended: tuple[datetime, ...] = ()
     slow_start: int = 0  # the most machines that may be provisioning at a time in slow start; 0: no slow start
-    # Since when the group waits for missing nodes. The wait restarts when a node registers. None: no node is missing.
+    # Since when the group waits for missing nodes (``health.waiting``). None: no node is missing, or the clock stands.
     waiting_since: datetime | None = None
-    waiting_running: int | None = None  # the number of nodes that ran at ``waiting_since``
+    waiting_running: int | None = None  # the number of nodes that ran then; None: no node is missing
     # Instances in service that have no Node -> when a check first found them so (``health.never_ready``).
     nodeless: Mapping[str, datetime] = field(default_factory=dict)
     stalled_since: datetime | None = None  # since when a rollout freezes the group and fails to launch missing nodes

@@ -1,5 +1,6 @@
 """The plan of one pool: its draft, the steps that change the draft, and the result. Some pools are left unchanged."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -260,30 +261,38 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
 def _unevenness(draft: PoolDraft) -> Reason | None:
     """Return the difference between the zones if nothing levels them; None: they are level, or meant to differ.
 
-    In an outage, the zones differ because of it, and a zone at its own maximum cannot catch up.
+    In an outage, the zones differ because of it, and a zone at its own maximum cannot catch up. Zones that only request
+    different numbers may lack capacity, and zones that only run different numbers may be starting nodes.
     """
     settings = draft.pool.settings
     is_levelled = settings.level is not Level.OFF and (settings.level is Level.CONVERGE or settings.autoscaler)
     if is_levelled or draft.convergence.step is not None:
         return None
-    zones: dict[str | None, int] = {}
+    requested: Counter[str | None] = Counter()
+    running: Counter[str | None] = Counter()
     full = set()
     for each in draft.groups:
         if each.state is State.HEALTHY:
             zone = each.group.identity.zone
-            zones[zone] = zones.get(zone, 0) + each.requested
+            requested[zone] += each.requested
+            running[zone] += each.group.running
             if each.requested == each.group.annotations.zone_max:
                 full.add(zone)
         elif each.state is not State.FROZEN:
             return None
-    most = max(zones.values(), default=0)
-    fewest = min([nodes for zone, nodes in zones.items() if zone not in full] if full else zones.values(), default=most)
-    if most - fewest < _UNEVEN:
+    (fewest, most), wanted = _range(running, full), _range(requested, full)
+    if min(most - fewest, wanted[1] - wanted[0]) < _UNEVEN:
         return None
     notes = [each.group.annotations for each in draft.groups if each.state is State.HEALTHY]
     if len({note.weight for note in notes}) > 1 or any([note.weight_percent is not None for note in notes]):
         return None  # the zones are meant to differ
     return Reason.of(Rule.ZONES_DIFFER, nodes=most - fewest, fewest=fewest, most=most, level=settings.level.value)
+
+
+def _range(nodes: Mapping[str | None, int], full: Collection[str | None]) -> tuple[int, int]:
+    """Return the fewest and the most nodes of a zone. A full zone is not the one with the fewest."""
+    most = max(nodes.values(), default=0)
+    return min([count for zone, count in nodes.items() if zone not in full], default=most), most
 
 
 def _closes(draft: PoolDraft) -> bool:

@@ -15,7 +15,7 @@ from evenkeel.adapters.aws.signals import Envelope, EventPart, Rows, ShortText, 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.application.rebalancing.events import Failure, InboundEvent, Report
-from evenkeel.domain.model.failures import FailureClass, classify
+from evenkeel.domain.model.failures import classify
 from evenkeel.domain.model.values import quote
 from evenkeel.validation import Count, KubernetesName, Moment, read_model
 
@@ -101,10 +101,10 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
         return ignored("no failure", f"kubernetes event: {quote(subject)} reports no failed machine")
     if not detail.clusterName:
         return _nameless()
-    # A message of unknown class may be only about the machine's object, such as a webhook's refusal or a timeout of the
-    # API server. So the event only requests a check. The check reads the machines' status, which shows a failure of the
-    # provider.
-    clear = classify(detail.reason, detail.message) is not FailureClass.UNKNOWN
+    # A message without a clear cause may be only about the machine's object, such as a webhook's refusal or a timeout
+    # of the API server. So the event only requests a check. The check reads the machines' status, which shows a failure
+    # of the provider.
+    clear = not classify(detail.reason, detail.message).is_vague
     return replace(
         failure,
         flavour=flavour.name,

@@ -82,6 +82,10 @@ class DeleteMark(NamedTuple):
         return bool(annotations_of(machine).get(self.annotation) == self.value)
 
 
+# The phases of machines of Cluster API and OpenShift that have not been launched yet.
+LAUNCHING = (None, "", "Pending", "Provisioning")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Machines:
     """The facts that Evenkeel needs to find and read the API's machines."""
@@ -93,7 +97,13 @@ class Machines:
     mark: DeleteMark
     joined: Callable[[Object], Joined]
     launched_at: Callable[[Object], datetime | None]  # returns when the provider last launched a machine
+    # Returns when the wait for a machine's node has begun, if that is not at its creation; else None.
+    awaited_since: Callable[[Object], datetime | None] = lambda _: None
+    had_node: Callable[[Object], bool] = lambda _: False  # returns True where a machine without a node had one
+    creation_timeouts: tuple[Path, ...] = ()  # in a scalable: how long the machine controller waits for a node
     failure: Callable[[Object], MachineFailure | None]  # returns the provider's answer to a launch that failed
+    # The path of a machine's phase, if its controller launches it again while it is in one of ``LAUNCHING``.
+    phase: Path | None = None
     final_failures: tuple[Path, ...] = ()  # the paths of failures after which no controller retries the launch
     # Returns True where the machine is kept when replicas fall, even if it is marked.
     is_preserved: Callable[[Object, datetime], bool] | None = None

@@ -196,6 +196,7 @@ CLUSTER_API = Flavour(
         joined=joined_by_node_ref,
         launched_at=_launched_at,
         failure=_failure,
+        phase=("status", "phase"),
         final_failures=tuple([(*status, "failureMessage") for status in _STATUSES]),
     ),
     autoscaler=Autoscaler.of_group(_CAPI),

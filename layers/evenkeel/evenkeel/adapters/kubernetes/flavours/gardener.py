@@ -51,6 +51,7 @@ _MACHINE_CLASS = Kind(_MCM, ("v1alpha1",), "MachineClass", "machineclasses")
 # own annotation (updatePreserveAnnotationOnMachine in pkg/util/provider/machinecontroller/machine.go).
 _ASKS_TO_PRESERVE = ("now", "when-failed", "auto-preserved")
 _PRESERVE = "node.machine.sapcloud.io/preserve"
+_CREATION_TIMEOUT = "node.machine.sapcloud.io/effective-creation-timeout"
 _PRESERVE_OF_NODE = "node.machine.sapcloud.io/last-applied-node-preserve-value"
 
 
@@ -83,6 +84,22 @@ def _creation(machine: Object, state: str) -> Object | None:
 def _launched_at(machine: Object) -> datetime | None:
     operation = _creation(machine, "Successful")
     return None if operation is None else moment_of(operation.get("lastUpdateTime"))
+
+
+def _awaited_since(machine: Object) -> datetime | None:
+    """Return when the controller has created the instance that has not joined yet.
+
+    After a failure, the controller creates another instance for the same object.
+    """
+    status = mapping(get_path(machine, ("status", "currentStatus")))
+    return moment_of(status.get("lastUpdateTime")) if status.get("phase") == "Pending" else None
+
+
+def _had_node(machine: Object) -> bool:
+    """Return True where a machine's node has been unhealthy for too long, or is being updated in place."""
+    phase = str(get_path(machine, ("status", "currentStatus", "phase")))
+    has_failed = phase == "Failed" and get_path(machine, ("status", "lastOperation", "type")) != "Create"
+    return has_failed or phase.startswith("InPlace")
 
 
 def _failure(machine: Object) -> MachineFailure | None:
@@ -169,6 +186,13 @@ GARDENER = Flavour(
         mark=DeleteMark("machinepriority.machine.sapcloud.io", "1"),
         joined=_joined,
         launched_at=_launched_at,
+        awaited_since=_awaited_since,
+        had_node=_had_node,
+        # The annotation replaces the field (machine-controller-manager pkg/util/annotations/annotations.go).
+        creation_timeouts=(
+            ("metadata", "annotations", _CREATION_TIMEOUT),
+            ("spec", "template", "spec", "creationTimeout"),
+        ),
         failure=_failure,
         is_preserved=_is_preserved,
         preserved_failed=("status", "preservedFailedReplicas"),

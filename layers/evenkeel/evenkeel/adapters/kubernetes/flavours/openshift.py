@@ -116,6 +116,7 @@ OPENSHIFT = Flavour(
         joined=joined_by_node_ref,
         launched_at=_launched_at,
         failure=_failure,
+        phase=("status", "phase"),
         final_failures=(("status", "errorMessage"),),
     ),
     # Source of the namespace: cluster-autoscaler-operator pkg/controller/clusterautoscaler.

@@ -154,6 +154,10 @@ class ReplicasOwner(ABC):
         """Return the pool's zone with this index, or None."""
 
     @abstractmethod
+    def creation_timeout(self, namespace: str, pool: str) -> object:
+        """Return how long the machine controller waits for a node, as written in the pool; None: it is not set."""
+
+    @abstractmethod
     def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
         """Return the range of replicas that the owner's controller accepts, or None where it accepts any number."""
 

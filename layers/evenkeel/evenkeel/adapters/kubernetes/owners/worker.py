@@ -19,6 +19,7 @@ _EXTENSIONS = "extensions.gardener.cloud"
 # The path of the Shoot's workers in the seed's Cluster object. The Cluster has the name of the Shoot's namespace in the
 # seed, and also contains the CloudProfile (pkg/apis/extensions/v1alpha1/types_cluster.go).
 _WORKERS = ("spec", "shoot", "spec", "provider", "workers")
+_CREATION_TIMEOUT = ("machineControllerManager", "machineCreationTimeout")
 _BESIDES = (
     ("maxSurge",),
     ("maxUnavailable",),
@@ -38,6 +39,7 @@ class Worker(ReplicasOwner):
         self._numbers: dict[tuple[str, str], OwnerNumbers] = {}
         self._zones: dict[tuple[str, str], tuple[str, ...]] = {}
         self._ranges: dict[tuple[str, str, str], Bounds] = {}
+        self._creation_timeouts: dict[tuple[str, str], object] = {}
         for item in copies:
             self._add(item, name_of(item)[1], _WORKERS, shoot_of(item))
         for item in items:  # these replace the values of the copies, because the Worker's values are in effect
@@ -51,6 +53,7 @@ class Worker(ReplicasOwner):
             # The name of the field in the Shoot, where people change it.
             field = f"{'.'.join(path).removeprefix('spec.shoot.')}[{pool.name}]"
             self._zones[namespace, pool.name] = pool.zones
+            self._creation_timeouts[namespace, pool.name] = get_path(entry, _CREATION_TIMEOUT)
             self._numbers[namespace, pool.name] = OwnerNumbers(
                 ref=OwnerRef(**{**vars(ref), "part": pool.name}),
                 bounds=Bounds(pool.minimum, pool.maximum),
@@ -72,6 +75,10 @@ class Worker(ReplicasOwner):
         """Return the pool's zone with this index, or None if the pool has fewer zones."""
         zones = self._zones.get((namespace, pool), ())
         return zones[index] if index < len(zones) else None
+
+    def creation_timeout(self, namespace: str, pool: str) -> object:
+        """Return how long the machine controller waits for a node, as written in the pool; None: it is not set."""
+        return self._creation_timeouts.get((namespace, pool))
 
     def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
         """Return a zone's shares of the pool's minimum and maximum, or None for an unknown pool or zone."""

@@ -180,7 +180,7 @@ class _GroupReader:
         ours = _written_by_us(scalable, claim, reading)
         identity = self._identity(scalable, claim, reading)
         status = replace(status, rolling=_rolling(item, reading))
-        options = _autoscaler_options(flavour, annotations, reading)
+        options = _autoscaler_options(flavour, annotations, reading, self._creation_timeouts(scalable))
         frozen_because, settings = self._frozen(scalable), read_annotations(annotations, reading)
         group = NodeGroup(
             key=key,
@@ -201,6 +201,15 @@ class _GroupReader:
         return GroupObjects(
             group=group, scalable=item, owner=claim.owner, owner_object=claim.object, copied_maximum=copied
         )
+
+    def _creation_timeouts(self, scalable: Scalable) -> Mapping[str, object]:
+        """Return how long the machine controller waits for a node, by each field that says so."""
+        flavour, owner = self._flavour, self._replicas_owner
+        times = {path[-1]: get_path(scalable.item, path) for path in flavour.machines.creation_timeouts}
+        if owner is not None:
+            pool = scalable.namespace, _own_pool(flavour, scalable) or ""
+            times["machineCreationTimeout"] = owner.creation_timeout(*pool)
+        return times
 
     def _frozen(self, scalable: Scalable) -> Reason | None:
         for rule in self._freeze_rules:
@@ -377,11 +386,15 @@ def _copied_bounds(flavour: Flavour, annotations: Mapping[str, Any]) -> Bounds |
         return None
 
 
-def _autoscaler_options(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> AutoscalerOptions:
-    """Return the group's options of the autoscaler."""
+def _autoscaler_options(
+    flavour: Flavour, annotations: Mapping[str, Any], reading: Reading, creation_timeouts: Mapping[str, object]
+) -> AutoscalerOptions:
+    """Return the group's options of the autoscaler. The longest of all provision timeouts counts."""
     names = flavour.autoscaler
+    timeouts = {names.provision_timeout: annotations.get(names.provision_timeout), **creation_timeouts}
+    waits = [reading.option(name, value, read_wait) for name, value in timeouts.items()]
     return AutoscalerOptions(
-        provision_timeout=reading.option(names.provision_timeout, annotations.get(names.provision_timeout), read_wait),
+        provision_timeout=max([wait for wait in waits if wait is not None], default=None),
         unneeded_time=reading.option(names.unneeded_time, annotations.get(names.unneeded_time), read_duration),
         unready_time=reading.option(names.unready_time, annotations.get(names.unready_time), read_duration),
         utilization_threshold=reading.option(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.flavours.base import LAUNCHING, Flavour, Machines
 from evenkeel.adapters.kubernetes.objects import (
     Object,
     controller_of,
@@ -18,6 +18,7 @@ from evenkeel.adapters.kubernetes.objects import (
 )
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects
 from evenkeel.application.rebalancing.ports import MachineNode
+from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, NodeGroup
 
 # The cloud's id of an instance: aws:///<zone>/<instance> (cloud-provider-aws), gce://<project>/<zone>/<instance>.
@@ -37,6 +38,7 @@ def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
     """Return the machine that an API object describes."""
     api = flavour.machines
     has_node, ready = api.joined(item)
+    failure = _failure(api, item)
     return Machine(
         name=name_of(item)[1],
         uid=str(get_path(item, ("metadata", "uid")) or ""),
@@ -44,15 +46,28 @@ def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
         ready=ready,
         created_at=moment_of(get_path(item, ("metadata", "creationTimestamp"))) or _LONG_AGO,
         launched_at=api.launched_at(item),
+        awaited_since=api.awaited_since(item),
+        had_node=api.had_node(item),
         preserved=api.is_preserved is not None and api.is_preserved(item, now),
         marked=api.mark.marks(item),
         marked_by_us=api.mark.is_ours and api.mark.is_set_on(item),
         deleting=is_being_deleted(item),
         deleting_since=moment_of(get_path(item, ("metadata", "deletionTimestamp"))),
-        failure=api.failure(item),
-        failed_for_good=any(get_path(item, path) is not None for path in api.final_failures),
+        failure=failure,
+        failed_for_good=failure is not None and any(get_path(item, path) is not None for path in api.final_failures),
         zone=_zone_of(item),
     )
+
+
+def _failure(api: Machines, item: Object) -> MachineFailure | None:
+    """Return the failure that a machine's status reports.
+
+    While the controller still launches the machine, a text without a known cause is no failure: hosts that are made on
+    demand take their time, so the provision timeout decides.
+    """
+    failure = api.failure(item)
+    retries = api.phase is not None and get_path(item, api.phase) in LAUNCHING
+    return None if failure is not None and retries and class_of(failure).is_vague else failure
 
 
 def nodes_of(

@@ -22,7 +22,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import GroupKey, PoolId, State
+from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId, State
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.pools import rule_of
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -155,6 +155,21 @@ def state_at(state: GroupState | None, now: datetime, impaired_until: datetime |
     if until is not None and now <= until and not state.fence_ended:
         return State.FENCED
     return State.PROBING if state.is_failing else State.HEALTHY
+
+
+def impaired_until(group: NodeGroup, zones: Mapping[str, datetime], now: datetime) -> datetime | None:
+    """Return when the impairment of the group's zone ends; None: the zone is not impaired."""
+    ends = [zones[name] for name in group.identity.zone_names if name in zones]
+    return max((end for end in ends if end > now), default=None)
+
+
+def own_state(
+    group: NodeGroup, state: GroupState | None, now: datetime, impaired: datetime | None, policy: BackoffPolicy
+) -> State:
+    """Return the group's state without regard to its nodes and to the other groups of its pool."""
+    if group.frozen_because is not None or (state is not None and state.contest.is_frozen):
+        return State.FROZEN
+    return State.FENCED if group.status.launches_stopped is not None else state_at(state, now, impaired, policy)
 
 
 def backoff_of(key: GroupKey, pools: Mapping[PoolId, PoolState], policy: Policy) -> BackoffPolicy:

@@ -1,9 +1,8 @@
 """The health of a group after one check. It follows from failures in events, and from failures that only a check finds.
 
-A machine's status may report a failure. A node that does not register in time counts as a failure, too. The time is
-measured from the first check that misses the node, because machine-controller-manager does not rewrite an unchanged
-status for 30 minutes. A new machine with a node is a success. A frozen group is not evaluated, because machines wait by
-design in a rolling update.
+A machine's status may report a failure. A node that does not register in time counts as a failure, too (``waiting``).
+A new machine with a node is a success. A frozen group is not evaluated, because machines wait by design in a rolling
+update.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,10 +16,17 @@ from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import ROLLOUTS, Rule
-from evenkeel.domain.model.states import ArrivalHistory, ClusterState, ContestHistory, FailureHistory, GroupState
-from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
+from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
+from evenkeel.domain.rebalancing.health.backoff import (
+    impaired_until,
+    observe_running,
+    own_state,
+    record_failure,
+    state_at,
+)
 from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
 from evenkeel.domain.rebalancing.health.unhealthy import with_unhealthy_since
+from evenkeel.domain.rebalancing.health.waiting import ended_unseen, late_failure, stopped, time_waited
 
 # Three reverts within an hour are not manual edits. Another writer, such as a GitOps tool or a controller, owns the
 # field.
@@ -40,21 +46,49 @@ _REFUSED_KEPT = 100
 
 def changed_states(pools: Iterable[AnyPool], check: Check) -> dict[GroupKey, GroupState]:
     """Return the group states that this check changes."""
-    stored, now = check.state, check.now
+    stored = check.state.groups
     changed: dict[GroupKey, GroupState] = {}
     for pool in pools:
-        for group in pool.groups:
-            if group.frozen_because is not None and group.frozen_because.rule is Rule.LAUNCHES_UNREAD:
-                continue  # what the group's stored state says is all that is known
-            before, of_sets = stored.groups.get(group.key), _of_sets(group, stored) if group.identity.sets else ()
-            after = observe_nodeless(group, observe_reader(pool, group, observe_appliers(group, before)))
-            after = observe_health(group, after, now, pool.settings.backoff, pool.timeout_of(group), of_sets)
-            after = with_unhealthy_since(group, after, now)
-            if after is not None:
-                after = count_arrivals(pool, group, before, after, now)
-            if after is not None and after != before:
-                changed[group.key] = after
+        for key, after in _observed(pool, check).items():
+            if after is not None and after != stored.get(key):
+                changed[key] = after
     return changed
+
+
+def _observed(pool: AnyPool, check: Check) -> dict[GroupKey, GroupState | None]:
+    """Return the state of each group after this check. Clocks that no check has seen fence no whole pool."""
+    groups = {
+        group.key: group
+        for group in pool.groups
+        # Of a group whose launches cannot be read, only the stored state is known.
+        if group.frozen_because is None or group.frozen_because.rule is not Rule.LAUNCHES_UNREAD
+    }
+    states = {key: _after_check(pool, group, check, others_deliver=False) for key, group in groups.items()}
+    unseen = [key for key, group in groups.items() if _ended_unseen(pool, group, check)]
+    if unseen and any(_delivers(pool, groups[key], states[key], check) for key in groups.keys() - set(unseen)):
+        states |= {key: _after_check(pool, groups[key], check, others_deliver=True) for key in unseen}
+    return states
+
+
+def _after_check(pool: AnyPool, group: NodeGroup, check: Check, *, others_deliver: bool) -> GroupState | None:
+    stored, now, timeout = check.state, check.now, pool.timeout_of(group)
+    before, of_sets = stored.groups.get(group.key), _of_sets(group, stored) if group.identity.sets else ()
+    after = observe_nodeless(group, observe_reader(pool, group, observe_appliers(group, before)))
+    backoff = pool.settings.backoff
+    after = observe_health(group, after, now, backoff, timeout, of_sets, others_deliver=others_deliver)
+    after = with_unhealthy_since(group, after, now)
+    return after if after is None else count_arrivals(pool, group, before, after, now)
+
+
+def _ended_unseen(pool: AnyPool, group: NodeGroup, check: Check) -> bool:
+    state = check.state.groups.get(group.key)
+    return ended_unseen(group, None if state is None else state.arrivals, check.now, pool.timeout_of(group))
+
+
+def _delivers(pool: AnyPool, group: NodeGroup, state: GroupState | None, check: Check) -> bool:
+    impaired = impaired_until(group, check.state.zones, check.now)
+    own = own_state(group, state, check.now, impaired, pool.settings.backoff)
+    return own is State.HEALTHY and group.status.unhealthy is None
 
 
 def _of_sets(group: NodeGroup, state: ClusterState) -> list[GroupState]:
@@ -62,22 +96,24 @@ def _of_sets(group: NodeGroup, state: ClusterState) -> list[GroupState]:
     return [state.groups[key] for key in keys if key in state.groups]
 
 
-def observe_health(
+def observe_health(  # noqa: PLR0913  the group and what is stored of it, the time, two durations, and its pool
     group: NodeGroup,
     state: GroupState | None,
     now: datetime,
     backoff: BackoffPolicy,
     provision_timeout: timedelta,
     of_sets: Sequence[GroupState] = (),
+    *,
+    others_deliver: bool = True,
 ) -> GroupState | None:
     """Return the state after this check. If nothing has changed, this is ``state`` itself.
 
     ``of_sets`` are the states of the group's MachineSets. Their failures count as failures of the group.
+    ``others_deliver``: another group of the pool is healthy (``waiting``).
     """
     if group.frozen_because is not None:
-        # The clock of waiting replicas stops, because the zone is not the cause of the wait in a rolling update.
         if state is not None and state.arrivals.waiting_since is not None:
-            state = replace(state, arrivals=_not_waiting(state.arrivals))
+            state = replace(state, arrivals=stopped(state.arrivals))
         return _stalled(group, state, now, provision_timeout)
     put_back = _is_put_back(group, now)
     status = group.status
@@ -94,10 +130,10 @@ def observe_health(
     if put_back:
         contest = _put_back(group, contest, now)
     launched = _launched_since(group, failure, now)
-    arrivals, is_late = _time_waited(group, arrivals, now, provision_timeout)
+    arrivals, is_late = time_waited(group, arrivals, now, provision_timeout, others_deliver=others_deliver)
     after = replace(before, failure=failure, arrivals=arrivals, contest=contest)
     failures = [*_failures(group, before, now, backoff, provision_timeout, of_sets)]
-    late = _late_failure(group, provision_timeout) if is_late else None
+    late = late_failure(group, provision_timeout) if is_late else None
     after = observe_running(after, group.delivered, launched, now, backoff)
     if late is not None:
         after = record_failure(after, now, *late, backoff, overrides=True)
@@ -308,42 +344,3 @@ def note_writer(state: GroupState, writer: str, at: datetime) -> GroupState:
     caused = since is not None and not contest.contested_replicas and at <= since
     contested_by = writer if caused else contest.contested_by
     return replace(state, contest=replace(contest, changed_by=writer, changed_at=at, contested_by=contested_by))
-
-
-def _time_waited(
-    group: NodeGroup, arrivals: ArrivalHistory, now: datetime, provision_timeout: timedelta
-) -> tuple[ArrivalHistory, bool]:
-    """Return the history with the clock of waiting replicas, and True if they have waited for a provision timeout.
-
-    The clock restarts whenever a node registers, and when the timeout is reached. It stops while the cloud launches
-    nothing in the group, because the zone is not the cause of the wait.
-    """
-    if not group.waiting or group.status.launches_stopped is not None:
-        return (arrivals if arrivals.waiting_since is None else _not_waiting(arrivals)), False
-    since, running = arrivals.waiting_since, arrivals.waiting_running
-    is_late = since is not None and now - since >= provision_timeout
-    if since is None or running is None or group.running > running:
-        is_late = False
-    elif not is_late:
-        return arrivals, False
-    return replace(arrivals, waiting_since=now, waiting_running=group.running), is_late
-
-
-def _late_failure(group: NodeGroup, provision_timeout: timedelta) -> tuple[FailureClass, str]:
-    """Return the class and the message of the failure of replicas that have waited too long.
-
-    If a machine reports a quota or configuration failure, class and message are those of the report.
-    """
-    minutes = int(provision_timeout.total_seconds() // 60)
-    kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} of its replicas"
-    if group.status.nodeless:
-        message += f", though instance {min(group.status.nodeless)} is in service"
-    for machine in group.refused_machines:
-        failure = machine.failure
-        if failure is not None and not machine.preserved and not class_of(failure).moves_elsewhere:
-            kind, message = class_of(failure), f"{failure.code}: {failure.message}"
-    return kind, message
-
-
-def _not_waiting(arrivals: ArrivalHistory) -> ArrivalHistory:
-    return replace(arrivals, waiting_since=None, waiting_running=None)

@@ -29,7 +29,7 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool, Pool
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
-from evenkeel.domain.rebalancing.health.backoff import state_at
+from evenkeel.domain.rebalancing.health.backoff import impaired_until, own_state
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 from evenkeel.domain.rebalancing.health.unhealthy import PROBE_AFTER
 
@@ -101,19 +101,15 @@ def without_drill(state: ClusterState) -> ClusterState:
 
 def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime) -> _Health:
     stored = state.groups.get(group.key)
-    ends = [state.zones[name] for name in group.identity.zone_names if name in state.zones]
-    impaired_until = max((end for end in ends if end > now), default=None)
-    is_frozen = group.frozen_because is not None or (stored is not None and stored.contest.is_frozen)
-    own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.settings.backoff)
-    if own is not State.FROZEN and group.status.launches_stopped is not None:
-        own = State.FENCED
+    impaired = impaired_until(group, state.zones, now)
+    own = own_state(group, stored, now, impaired, pool.settings.backoff)
     unhealthy = group.status.unhealthy
     if unhealthy is not None and own in (State.HEALTHY, State.PROBING):
         # A check that has not read the nodes does not know if a node is being tried.
         may_probe = pool.settings.autoscaler and unhealthy.facts.get("tried") == 0
         probes = may_probe and now >= _probe_at(stored, now)
         own = State.PROBING if probes else State.UNHEALTHY
-    return _Health(group, stored or _UNKNOWN, impaired_until, own)
+    return _Health(group, stored or _UNKNOWN, impaired, own)
 
 
 def _probe_at(state: GroupState | None, now: datetime) -> datetime:

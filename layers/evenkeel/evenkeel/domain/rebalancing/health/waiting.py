@@ -1,0 +1,103 @@
+"""The clock of a group's replicas that wait for their node. At the provision timeout, their wait is a failure.
+
+The clock begins when the oldest of their machines was created. For replicas without a machine, it begins at the first
+check that misses the nodes. It begins anew whenever a node registers, and when the timeout is reached. It stops while
+the group is frozen, or while the cloud launches nothing in it, because the zone is not the cause of such a wait.
+
+    machine is created                 provision timeout
+    ---*------------*---------------------*--------------------*--------> time
+                    first check           failure: fenced      ended unseen: a failure only if
+                                                               another group of the pool is healthy
+
+If no check has seen a clock run, its end says little about the zone. After Evenkeel was away, or after etcd was
+restored, the machines of all zones are old at once. So such a clock fences no whole pool: without a healthy group in
+the pool, it begins anew at this check.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from evenkeel.domain.model.failures import FailureClass, class_of
+from evenkeel.domain.model.groups import Machine, NodeGroup
+from evenkeel.domain.model.states import ArrivalHistory
+
+# The longest time between two checks, by ``scan_interval``. An older clock may have run without a check.
+_LONGEST_PAUSE = timedelta(hours=1)
+# A check is at most this late, if it is not missing.
+_SLACK = timedelta(minutes=5)
+
+
+def ended_unseen(
+    group: NodeGroup, arrivals: ArrivalHistory | None, now: datetime, provision_timeout: timedelta
+) -> bool:
+    """Return True if the clock has ended, and an hour may have passed without a check, or this is the first check."""
+    if not _runs(group):
+        return False
+    arrivals = arrivals or ArrivalHistory()
+    waited = now - _began(group, arrivals, now)
+    is_seen = arrivals.waiting_since is not None and waited < max(_LONGEST_PAUSE, provision_timeout + _SLACK)
+    return waited >= provision_timeout and not is_seen
+
+
+def time_waited(
+    group: NodeGroup, arrivals: ArrivalHistory, now: datetime, provision_timeout: timedelta, *, others_deliver: bool
+) -> tuple[ArrivalHistory, bool]:
+    """Return the history with the clock, and True if the wait is a failure of the group.
+
+    ``others_deliver``: another group of the pool is healthy.
+    """
+    if not _runs(group):
+        return (stopped(arrivals) if group.waiting else _not_waiting(arrivals)), False
+    began = _began(group, arrivals, now)
+    has_ended = now - began >= provision_timeout
+    is_failure = has_ended and (others_deliver or not ended_unseen(group, arrivals, now, provision_timeout))
+    if not has_ended and began == arrivals.waiting_since:
+        return arrivals, False
+    return replace(arrivals, waiting_since=now if has_ended else began, waiting_running=group.running), is_failure
+
+
+def stopped(arrivals: ArrivalHistory) -> ArrivalHistory:
+    """Return the history with a stopped clock, which begins anew and not at a machine's creation."""
+    return arrivals if arrivals.waiting_since is None else replace(arrivals, waiting_since=None)
+
+
+def late_failure(group: NodeGroup, provision_timeout: timedelta) -> tuple[FailureClass, str]:
+    """Return the class and the message of the failure of replicas that have waited too long.
+
+    If a machine reports a quota or configuration failure, class and message are those of the report.
+    """
+    minutes = int(provision_timeout.total_seconds() // 60)
+    kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} of its replicas"
+    if group.status.nodeless:
+        message += f", though instance {min(group.status.nodeless)} is in service"
+    for machine in group.refused_machines:
+        failure = machine.failure
+        if failure is not None and not machine.preserved and not class_of(failure).moves_elsewhere:
+            kind, message = class_of(failure), f"{failure.code}: {failure.message}"
+    return kind, message
+
+
+def _runs(group: NodeGroup) -> bool:
+    return group.waiting > 0 and group.frozen_because is None and group.status.launches_stopped is None
+
+
+def _began(group: NodeGroup, arrivals: ArrivalHistory, now: datetime) -> datetime:
+    """Return when the clock began; now, if it begins anew at this check."""
+    since, running = arrivals.waiting_since, arrivals.waiting_running
+    if since is not None:
+        return now if running is None or group.running > running else since
+    if running is not None:  # it was stopped
+        return now
+    return min([machine.awaited_from(now) for machine in group.machines or () if _is_awaited(machine)], default=now)
+
+
+def _is_awaited(machine: Machine) -> bool:
+    """Return True unless the machine has or had a node, or no node will come: another machine replaces it."""
+    is_over = machine.deleting or machine.preserved or machine.failed_for_good
+    return not (machine.has_node or machine.had_node or is_over)
+
+
+def _not_waiting(arrivals: ArrivalHistory) -> ArrivalHistory:
+    if arrivals.waiting_since is None and arrivals.waiting_running is None:
+        return arrivals
+    return replace(arrivals, waiting_since=None, waiting_running=None)
