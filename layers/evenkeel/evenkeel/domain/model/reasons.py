@@ -190,6 +190,7 @@ class Rule(StrEnum):
     SHOOT_IGNORED = "shoot-ignored", Topic.NOTE
     SHOOT_CONFINED = "shoot-confined", Topic.NOTE
     SHOOT_OPERATION = "shoot-operation", Topic.NOTE
+    REFUSED_EVERYWHERE = "refused-everywhere", Topic.NOTE  # why a pool lacks nodes, if no zone has another answer
     # part of another reason: why a group gets no share of a request
     AT_ITS_MAX = "at-its-max", Topic.NOTE
     PODS_DO_NOT_FIT = "pods-do-not-fit", Topic.NOTE
@@ -404,6 +405,10 @@ class Reason:
     def of(cls, rule: Rule, **facts: "Fact") -> Self:
         """Return the reason with its facts by name."""
         return cls(rule, facts)
+
+    def without(self, fact: str) -> "Reason":
+        """Return the reason without a fact, which its sentence may omit."""
+        return Reason(self.rule, {name: value for name, value in self.facts.items() if name != fact})
 
 
 # This type is defined after the class, so that type annotations in other modules need no forward reference.

@@ -23,6 +23,7 @@ from evenkeel.domain.rebalancing.replicas.redistribution import redistribute, ta
 from evenkeel.domain.rebalancing.replicas.release import order_released, recall_release, remember_rest
 from evenkeel.domain.rebalancing.replicas.requested_nodes import recall_requested
 from evenkeel.domain.rebalancing.replicas.requests import begin_request, carry_out_request
+from evenkeel.domain.rebalancing.replicas.starvation import refused_everywhere
 
 _AS_IT_SHOULD_BE = Reason.of(Rule.AS_IT_SHOULD_BE)
 
@@ -108,7 +109,7 @@ def report(pool: PoolDraft) -> None:
         if offered > pool_max >= requested:
             pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
     if pool.starved:
-        pool.problem(ProblemKind.STARVED, nodes=pool.starved)
+        pool.problem(ProblemKind.STARVED, nodes=pool.starved, why=refused_everywhere(pool, pool.starved))
     if (waiting := pool.request.waits) is not None:
         pool.problem(ProblemKind.REQUEST_BEHIND_MOVE, request=waiting.id, nodes=waiting.nodes)
     if (request := pool.request.current) is not None and pool.request.unmet:

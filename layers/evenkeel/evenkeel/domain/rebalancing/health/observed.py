@@ -131,7 +131,7 @@ def _stalled(
     if state.arrivals.stalled_since is not None:
         return state
     if refused and not state.is_failing:
-        text = f"{refused[0].code}: {refused[0].message}"
+        text = f"{refused[0].code}: {refused[0].message[:1024]}"
         state = replace(state, failure=replace(state.failure, failure_class=class_of(refused[0]), message=text))
     return replace(state, arrivals=replace(state.arrivals, stalled_since=now))
 

@@ -29,6 +29,7 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool, Pool
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
+from evenkeel.domain.model.values import provider_words
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 from evenkeel.domain.rebalancing.health.unhealthy import PROBE_AFTER
@@ -249,7 +250,8 @@ def _lost_before(draft: Draft, health: _Health, backoff: BackoffPolicy, now: dat
 
 
 def _facts(failure: FailureHistory) -> Mapping[str, Fact]:
-    return {"kind": failure.failure_class.value, "failures": failure.failures}
+    words = provider_words(failure.message)
+    return {"kind": failure.failure_class.value, "failures": failure.failures, **({"words": words} if words else {})}
 
 
 def _explain_replicas(draft: Draft, contest: ContestHistory) -> None:
