@@ -21,3 +21,5 @@ WRITTEN_IN_STEPS = frozenset({AUTO_SCALING})
 PLACEHOLDER = "i-placeholder-"
 # The most running machines that one write to a group may remove. The ids of the machines must fit one tag.
 MOST_REMOVED = {AUTO_SCALING: 10}
+# The field of a MachineDeployment's zone. It is part of the machines' template, so a change replaces all machines.
+ZONE_FIELDS = {"cluster-api": "spec.template.spec.failureDomain"}

@@ -287,7 +287,7 @@ class Identity:
     pool_label: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     zone: str | None = None
-    zone_of_machines: bool = False  # True: only the machines of the group show its zone
+    zone_of_machines: bool = False  # True: only the machines or nodes of the group show its zone
     zone_label: str | None = None  # the zone label of its nodes; None: equal to ``zone``, or not learned yet
     zone_index: int | None = None  # N-1 if the name ends in -z<N>, else None
     created_at: datetime | None = None  # None: not read
