@@ -15,9 +15,10 @@ from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.values import provider_words
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, in_backoff, key, machines, numbers, pool_plan, problems_of, reasons, zones
-from tests.objects import ZONES, Object, gardener, machine, worker
+from tests.objects import ZONES, Object, cluster_api, gardener, machine, node, worker
 from tests.parts import replace
 
+SIZE = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 AT = "2026-01-15T12:00:00Z"
 DENIED = "machine codes error: code = [Unauthenticated] message = [the given credentials are not valid any more]"
 
@@ -127,3 +128,41 @@ def test_a_message_of_100_kb_is_one_short_line_of_the_plan(tmp_path: Path) -> No
     assert '("Unauthenticated: broken broken' in printed
     assert "\x1b" not in printed
     assert max(map(len, printed.splitlines())) < 1000
+
+
+def test_a_taint_that_each_new_node_loses_is_named_with_its_field_and_ignored_there(tmp_path: Path) -> None:
+    """Nodes that are tainted to be replaced look like a taint of the pool, as cluster-autoscaler's --startup-taint."""
+    groups = [described(zone) for zone in ZONES]
+    machines = [machine(group, number, node=True) for number, group in enumerate(groups)]
+    nodes = [recycled(f"ip-{number}", zone) for number, zone in enumerate(ZONES)]
+    record = {"autoscaler": "none", "demand": "scale-up", "flavours": ["cluster-api"]}
+    running = [a_pod(f"old-{number}", on=f"ip-{number}") for number in range(3)]
+    items = [*groups, *machines, *nodes, *running, *(a_pod(f"web-{number}") for number in range(3))]
+    printed = plan_files(tmp_path, items, record)
+    assert "add recycle to ignored_taints of the record" in printed.splitlines()[-2]
+    printed = plan_files(tmp_path, items, {**record, "ignored_taints": ["recycle"]})
+    assert "This plan requests 3 nodes" in printed
+
+
+def described(zone: str) -> Object:
+    capacity = {f"capacity.cluster-autoscaler.kubernetes.io/{name}": amount for name, amount in SIZE.items()}
+    return cluster_api(zone, 1, bounds=(0, 10), annotations=capacity)
+
+
+def recycled(name: str, zone: str) -> Object:
+    made = node(name, **{"topology.kubernetes.io/zone": zone})
+    made["status"] |= {"capacity": SIZE, "allocatable": SIZE}
+    return {**made, "spec": {**made["spec"], "taints": [{"key": "recycle", "value": "true", "effect": "NoSchedule"}]}}
+
+
+def a_pod(name: str, on: str = "") -> Object:
+    at = "2026-01-15T11:50:00Z"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": at}
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "creationTimestamp": at},
+        "spec": {"containers": containers, **({"nodeName": on} if on else {})},
+        "status": {"phase": "Running"} if on else {"phase": "Pending", "conditions": [condition]},
+    }

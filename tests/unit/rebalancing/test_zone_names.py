@@ -192,9 +192,7 @@ def test_a_group_whose_objects_name_no_zone_is_in_the_zone_of_its_nodes() -> Non
     assert [each.group.identity.zone for each in pool.groups] == ["b", "nova-1"]
     known = ClusterState(pools=dict(seen.pool_states))
     (pool,) = plan(Observation(groups=tuple(unplaced)), known, policy, NOW + MINUTE).pools
-    assert [each.group.identity.zone for each in pool.groups] == ["b", "nova-1"], (
-        "unread nodes change nothing"
-    )
+    assert [each.group.identity.zone for each in pool.groups] == ["b", "nova-1"], "unread nodes change nothing"
     spread = (*nodes, node("n-3", "nova-2", group=key("a")))
     seen = plan(Observation(groups=tuple(unplaced), workload=Workload(nodes=spread)), ClusterState(), policy, NOW)
     (problem,) = seen.pools[0].report.problems
