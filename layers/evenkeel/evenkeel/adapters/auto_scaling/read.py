@@ -325,7 +325,7 @@ class _GroupReader:
             reading.fault("DesiredCapacity", "missing", "every Auto Scaling group has one: read the group again")
         machines = self._machines(requested or 0)
         settings, ours, options = read_annotations(tags, reading), self._written_by_us(bounds), self._options()
-        template = GroupTemplate(node=None if self._is_undescribed else self._template())
+        template = GroupTemplate(node=None if self._is_undescribed else self._template(), key=self._template_key())
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
         # Where Evenkeel orders nodes, the nodes of the cluster show which of the instances run.
@@ -532,6 +532,13 @@ class _GroupReader:
     def _types(self) -> list[str]:
         types = [str(each["InstanceType"]) for each in self._overrides if each.get("InstanceType")]
         return types or [str(each) for each in (self._node_group or {}).get("instanceTypes") or ()]
+
+    def _template_key(self) -> str:
+        """Return the instance types with the launch template's version, or the name of the launch configuration."""
+        mixed = (self._item.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}
+        launch = self._item.get("LaunchTemplate") or mixed.get("LaunchTemplateSpecification") or {}
+        names = launch.get("LaunchTemplateId"), launch.get("Version"), self._item.get("LaunchConfigurationName")
+        return " ".join([*self._types, *(str(name) for name in names if name)])
 
     def _template(self) -> NodeTemplate | None:
         """Return the node template that the tags describe (aws_manager.go, buildNodeFromTemplate)."""

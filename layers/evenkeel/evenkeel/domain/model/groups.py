@@ -390,6 +390,7 @@ class GroupTemplate:
     """A description of the nodes that a group creates."""
 
     node: NodeTemplate | None = None  # None: the template was not read, or is unknown
+    key: str = ""  # names the machine template, or the machine type in it; empty: unknown
     faults: tuple[Fault, ...] = ()  # the unreadable values among the values that describe the nodes
     # Why an empty group with unknown cpu and memory gets no node. The reason names the annotation to set.
     closed_because: Reason | None = None

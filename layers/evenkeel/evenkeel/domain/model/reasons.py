@@ -43,6 +43,7 @@ class Rule(StrEnum):
     IN_BACKOFF = "in-backoff", Topic.STATE
     PROBING_AFTER_ARRIVAL = "probing-after-arrival", Topic.STATE
     PROBING_AFTER_BACKOFF = "probing-after-backoff", Topic.STATE
+    PROBING_AFTER_CHANGE = "probing-after-change", Topic.STATE
     SLOW_START = "slow-start", Topic.STATE
     GROUP_UNHEALTHY = "group-unhealthy", Topic.STATE
     ZONE_UNHEALTHY = "zone-unhealthy", Topic.STATE

@@ -38,6 +38,7 @@ from evenkeel.domain.model.groups import (
     FieldManagers,
     GroupKey,
     GroupStatus,
+    GroupTemplate,
     Identity,
     NodeGroup,
     OwnerNumbers,
@@ -60,6 +61,11 @@ from evenkeel.domain.rebalancing.membership.quantities import read_duration, rea
 
 _Value = TypeVar("_Value")
 _REPLICAS: Path = ("f:spec", "f:replicas")
+# The machine type in OpenShift's providers: AWS, Azure, Google Cloud, OpenStack (machine-api-operator).
+_MACHINE_TYPES = tuple(
+    ("spec", "template", "spec", "providerSpec", "value", field)
+    for field in ("instanceType", "vmSize", "machineType", "flavor")
+)
 _ZONE_INDEX = re.compile(r"-z([0-9]{1,4})$")
 
 
@@ -194,6 +200,7 @@ class _GroupReader:
             managers=_field_managers(scalable, claim),
             owner=self._ownership(scalable, claim, bounds, identity.zone),
             options=options,
+            template=GroupTemplate(key=_template_key(flavour, item)),
             annotations=settings,
             unreadable=Unreadable(faults=tuple(reading.faults), notes=tuple(reading.notes)),
         )
@@ -343,6 +350,13 @@ def _zone(flavour: Flavour, item: Object, claim: Claim, reading: Reading) -> str
         return zone
     reading.fault("zone", quote(zone), "a zone is a name such as eu-central-1a")
     return None
+
+
+def _template_key(flavour: Flavour, item: Object) -> str:
+    """Return the name of the scalable's template object, or the machine type in its provider's fields."""
+    source = flavour.nodes.template
+    names = (get_path(item, (*source.path, "name")),) if source else (get_path(item, path) for path in _MACHINE_TYPES)
+    return next((name for name in names if isinstance(name, str)), "")
 
 
 def _own_pool(flavour: Flavour, scalable: Scalable) -> str | None:

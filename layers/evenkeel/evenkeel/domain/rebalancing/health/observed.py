@@ -19,6 +19,7 @@ from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import ROLLOUTS, Rule
 from evenkeel.domain.model.states import ArrivalHistory, ClusterState, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
+from evenkeel.domain.rebalancing.health.not_offered import follow_template
 from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
 from evenkeel.domain.rebalancing.health.unhealthy import with_unhealthy_since
 
@@ -104,6 +105,7 @@ def observe_health(
     for at, kind, message, policy in failures:
         if not policy.is_forgotten(at, now):
             after = record_failure(after, at, kind, message, policy, now=now)
+    after = follow_template(group, state, after, now)
     if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
         after = replace(after, failure=_with_refused(group, after.failure))
         # If the group failed in this check, nodes that register from now on are new.

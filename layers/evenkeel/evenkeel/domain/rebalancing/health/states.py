@@ -31,6 +31,7 @@ from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.model.values import provider_words
 from evenkeel.domain.rebalancing.health.backoff import state_at
+from evenkeel.domain.rebalancing.health.not_offered import has_new_template, is_not_offered
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 from evenkeel.domain.rebalancing.health.unhealthy import PROBE_AFTER
 
@@ -197,6 +198,7 @@ def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
         draft.health.doubted_since, draft.health.probes_slowly = failure.last_failure, health.starts_slowly
         draft.health.is_proven = health.state.fence_ended
         rule = Rule.PROBING_AFTER_ARRIVAL if is_early else Rule.PROBING_AFTER_BACKOFF
+        rule = Rule.PROBING_AFTER_CHANGE if has_new_template(draft.group, failure) else rule
         draft.add_reason(rule, **_facts(failure))
 
 
@@ -231,7 +233,9 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
     if health.impaired_until is not None:
         draft.add_reason(Rule.ZONE_IMPAIRED, zone=group.identity.zone, until=health.impaired_until)
     else:
-        draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=failure.backoff_until)
+        zone = group.identity.zone if is_not_offered(failure.message) else None
+        missing = {} if zone is None else {"not_offered": zone}
+        draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=failure.backoff_until, **missing)
 
 
 def _lost_before(draft: Draft, health: _Health, backoff: BackoffPolicy, now: datetime) -> datetime | None:

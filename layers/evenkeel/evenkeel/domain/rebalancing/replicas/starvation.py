@@ -8,7 +8,9 @@ from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.values import provider_words
 
-_DOUBTS = frozenset({Rule.IN_BACKOFF, Rule.PROBING_AFTER_BACKOFF, Rule.PROBING_AFTER_ARRIVAL})
+_DOUBTS = frozenset(
+    {Rule.IN_BACKOFF, Rule.PROBING_AFTER_BACKOFF, Rule.PROBING_AFTER_ARRIVAL, Rule.PROBING_AFTER_CHANGE}
+)
 
 
 def refused_everywhere(pool: PoolDraft, nodes: int) -> Reason | None:
