@@ -368,6 +368,7 @@ class Ownership:
     bounds_held: bool = False  # True: the bounds are held, because the record does not let Evenkeel write them
     node_cap: NodeCap | None = None  # the limit of the whole cluster; None: no limit
     max_only: bool = False  # True: min has no effect, and Karpenter writes replicas
+    managed_by: Reason | None = None  # a note about another tool that writes the group and its bounds; None: none does
     bounds_are_read: bool = True  # False: the autoscaler of the group does not read these bounds
     two_objects: bool = False  # True: bounds and replicas are on two objects
     # If there are two objects: the bounds on the scalable, which Cluster Autoscaler reads. None: missing or unreadable.

@@ -145,6 +145,9 @@ class Rule(StrEnum):
     # notes
     CLOSED_AT_ZERO = "closed-at-zero", Topic.REQUESTED
     ROLLING_SHARE = "rolling-share", Topic.NOTE
+    MANAGED_BY_HIVE = "managed-by-hive", Topic.NOTE
+    MANAGED_BY_RANCHER = "managed-by-rancher", Topic.NOTE
+    MANAGED_BY_EKS_ANYWHERE = "managed-by-eks-anywhere", Topic.NOTE
     BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # about a whole pool
     ZONES_DIFFER = "zones-differ", Topic.NOTE  # about a whole pool
     HOLDS_NODES = "holds-nodes", Topic.NOTE  # about a whole pool

@@ -251,6 +251,7 @@ class _GroupReader:
             allowed_replicas=replicas_owner.range(*pool, zone or "") if replicas_owner else None,
             node_cap=self._node_cap,
             max_only=owner.max_only,
+            managed_by=next(filter(None, (manager(scalable) for manager in flavour.owners.managers)), None),
             bounds_are_read=flavour.autoscaler.discovers_groups,
             two_objects=claim.object is not None,
             copied=None if claim.object is None else _copied_bounds(flavour, scalable.annotations),
@@ -369,7 +370,7 @@ def _own_pool(flavour: Flavour, scalable: Scalable) -> str | None:
 
 def _owner_numbers(claim: Claim, bounds: Bounds | None) -> OwnerNumbers | None:
     """Return the bounds and the fields of the object that owns the bounds, or None where the scalable owns them."""
-    if claim.ref is None or claim.object is None or bounds is None:
+    if claim.ref is None or bounds is None:
         return None
     low, high = claim.fields
     return OwnerNumbers(
@@ -377,7 +378,7 @@ def _owner_numbers(claim: Claim, bounds: Bounds | None) -> OwnerNumbers | None:
         bounds=bounds,
         min_field=low,
         max_field=high,
-        set_by=last_writer(claim.object, claim.path),
+        set_by=last_writer(claim.object, claim.path) if claim.object is not None else "",
         takes_ours=True,
         needs_consent=isinstance(claim.owner, AppliedBounds),
     )
