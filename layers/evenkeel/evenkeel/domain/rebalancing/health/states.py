@@ -19,11 +19,11 @@ this early probe, a pool recovers sooner from an outage of seconds in all zones 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from evenkeel.domain.model.drafts import Draft, MachineCounts
 from evenkeel.domain.model.failures import class_of
-from evenkeel.domain.model.flavours import BOUNDS_KEPT
+from evenkeel.domain.model.flavours import BOUNDS_KEPT, GIVEN_UP_WITHIN
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool, Pool
@@ -227,7 +227,9 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
     ends = (failure.backoff_until, health.impaired_until)
     draft.health.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
     if (since := health.state.arrivals.waiting_since) is not None:
-        draft.health.refused_since = next((report for report in failure.reports if report >= since), since)
+        # The wait begins with a check, which is later than the refusal that it has found.
+        earliest = since - GIVEN_UP_WITHIN.get(group.key.flavour, timedelta(0))
+        draft.health.refused_since = next((report for report in failure.reports if report >= earliest), since)
     if group.ours.published is None or group.ours.published.state is not State.FENCED:
         draft.failed_at = failure.last_failure
     if health.impaired_until is not None:
