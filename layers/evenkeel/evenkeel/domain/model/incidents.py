@@ -42,6 +42,7 @@ class IncidentKind(StrEnum):
     INVALID = "invalid"
     REFUSED = "writes-refused"
     CONTESTED = "contested"
+    BOUNDS_UNREAD = "bounds-unread"  # the autoscaler uses flags, and ignores the bounds of groups
     OVER_COMMITTED = "over-committed"
     DRAIN_HANGS = "drain-hangs"
     INEFFECTIVE_ORDER = "ineffective-order"  # nodes were ordered for pods, but the pods still do not run
