@@ -11,10 +11,25 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.flavours import AUTO_SCALING
+from evenkeel.domain.model.groups import UNNAMED_BY_AWS, Bounds, MachineFailure, NodeGroup, PublishedBounds, State
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import provider_words
+from evenkeel.texts.english import sentences
 from evenkeel_cli.main import app
-from tests.builders import MINUTE, NOW, in_backoff, key, machines, numbers, pool_plan, problems_of, reasons, zones
+from tests.builders import (
+    MINUTE,
+    NOW,
+    group,
+    in_backoff,
+    key,
+    machines,
+    numbers,
+    pool_plan,
+    problems_of,
+    reasons,
+    zones,
+)
 from tests.objects import ZONES, Object, cluster_api, gardener, machine, node, worker
 from tests.parts import replace
 
@@ -166,3 +181,28 @@ def a_pod(name: str, on: str = "") -> Object:
         "spec": {"containers": containers, **({"nodeName": on} if on else {})},
         "status": {"phase": "Running"} if on else {"phase": "Pending", "conditions": [condition]},
     }
+
+
+def below(found: NodeGroup, **fields: Any) -> list[str]:
+    (planned, *_) = pool_plan([replace(found, **fields), group("b", 2)], numbers(0, 12)).groups
+    flavour = found.key.flavour
+    return [text for text in sentences(planned.reasons, flavour) if "more than requested" in text]
+
+
+def test_replicas_that_others_lower_below_what_runs_are_noted() -> None:
+    lowered = group("a", 2, running=5, bounds=(0, 6))
+    assert below(lowered) == ["3 running nodes more than requested: the machine controller removes 3"]
+    by = "3 running nodes more than requested (replicas last set by kubectl): the machine controller removes 3"
+    assert below(lowered, replicas_by="kubectl") == [by]
+    ours = PublishedBounds(at=NOW, bounds=Bounds(0, 6), state=State.HEALTHY, requested=2)
+    assert below(lowered, published=ours) == [], "Evenkeel has lowered them itself"
+    assert below(lowered, frozen_because=Reason.of(Rule.ROLLING_SETS, sets=2)) == []
+    assert below(group("a", 5, running=5, bounds=(0, 6))) == []
+
+
+def test_a_desired_capacity_below_the_instances_is_noted_in_the_words_of_aws() -> None:
+    named = key("a", flavour=AUTO_SCALING)
+    lowered = group("a", 1, running=2, bounds=(0, 6), key=named, kind="AutoScalingGroup", replicas_by=UNNAMED_BY_AWS)
+    (planned,) = pool_plan([lowered], numbers(0, 12)).groups
+    texts = sentences(planned.reasons, AUTO_SCALING)
+    assert "1 running node more than requested: AWS removes 1" in texts

@@ -194,6 +194,7 @@ class Rule(StrEnum):
     SHOOT_IGNORED = "shoot-ignored", Topic.NOTE
     SHOOT_CONFINED = "shoot-confined", Topic.NOTE
     SHOOT_OPERATION = "shoot-operation", Topic.NOTE
+    BELOW_RUNNING = "below-running", Topic.NOTE
     REFUSED_EVERYWHERE = "refused-everywhere", Topic.NOTE  # why a pool lacks nodes, if no zone has another answer
     # part of another reason: why a group gets no share of a request
     AT_ITS_MAX = "at-its-max", Topic.NOTE
