@@ -6,7 +6,9 @@ from datetime import timedelta
 import pytest
 import yaml
 
+from evenkeel.domain.model.incidents import IncidentKind
 from evenkeel.texts.english import sentences
+from evenkeel.texts.incidents import incident_text
 from tests.auto_scaling_groups import POOL, ZONES
 from tests.auto_scaling_pods import PodStage
 from tests.fakes import plenty
@@ -84,6 +86,11 @@ def test_a_group_whose_flag_the_autoscaler_uses_gets_its_bounds_back_and_is_froz
     frozen = [group for group in scene.stage.run().plan.pools[0].groups if group.state == "frozen"]  # type: ignore[union-attr]
     assert [group.group.key.name for group in frozen] == ["workers-b"]
     assert "uses min 0 and max 9 of its flag --nodes" in "; ".join(sentences(frozen[0].reasons, "auto-scaling"))
+    (incident,) = scene.stage.store.load("demo").cluster_health.incidents
+    assert (incident.kind, incident.zones) == (IncidentKind.BOUNDS_UNREAD, (ZONES[1],))
+    assert incident_text(incident, scene.stage.clock.now()).startswith(
+        "workers: cluster-autoscaler ignores the bounds for"
+    )
     writes = scene.stage.group("workers-b").tags
     scene.minutes(10)
     assert scene.stage.group("workers-b").tags == writes
@@ -119,6 +126,7 @@ def test_resume_writes_the_group_again() -> None:
     stack = House(store=scene.stage.store, clock=scene.stage.clock, clusters=scene.stage.clusters)  # type: ignore[arg-type]
     assert stack.ask("resume")["ok"]
     scene.minutes(6)
+    assert scene.stage.store.load("demo").cluster_health.incidents == ()
     assert scene.bounds() == [(0, 4)] * 3
 
 

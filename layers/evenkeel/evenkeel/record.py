@@ -46,7 +46,7 @@ from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, quote
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
 from evenkeel.domain.rebalancing.dry_run import is_cluster_dry
-from evenkeel.domain.rebalancing.membership.discovery import Discovery
+from evenkeel.domain.rebalancing.membership.discovery import Discovery, discovery_forms
 from evenkeel.domain.rebalancing.membership.pausing import lasts, still_paused
 from evenkeel.domain.rebalancing.restore import is_restored
 from evenkeel.validation import (
@@ -432,10 +432,13 @@ class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
 
     @field_validator("discovery")
     @classmethod
-    def _tags(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        others = [text for text in value if AUTO_SCALING not in Discovery.read(text).flavours]
-        if others and info.data.get("flavours") == (AUTO_SCALING,):
-            raise ValueError(f"{others[0]} selects no Auto Scaling group: write asg:tag=key,key=value")
+    def _of_its_flavours(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        """Refuse a string of another flavour, because without a string for its flavour every group is selected."""
+        flavours = info.data.get("flavours", FLAVOUR_NAMES)
+        for text in value:
+            if not Discovery.read(text).selects_from(flavours):
+                forms = " or ".join(discovery_forms(flavours))
+                raise ValueError(f"{text} selects no group of flavour {' or '.join(flavours)}: write {forms}")
         return value
 
     def misfits(self) -> tuple[Problem, ...]:

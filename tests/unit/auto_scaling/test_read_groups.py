@@ -78,6 +78,29 @@ def node_group(status: str = "ACTIVE", **more: Any) -> dict[str, Any]:
     return {"nodegroupName": "workers", "clusterName": "demo", "status": status, "resources": resources, **more}
 
 
+@pytest.mark.parametrize(
+    ("item", "key"),
+    [
+        ({"LaunchTemplate": {"LaunchTemplateId": "lt-1", "Version": "7"}}, "lt-1 7"),
+        ({"LaunchConfigurationName": "old"}, "old"),
+        (
+            {
+                "MixedInstancesPolicy": {
+                    "LaunchTemplate": {
+                        "LaunchTemplateSpecification": {"LaunchTemplateId": "lt-2", "Version": "$Latest"},
+                        "Overrides": [{"InstanceType": "m5.large"}],
+                    }
+                }
+            },
+            "m5.large lt-2 $Latest",
+        ),
+        ({}, ""),
+    ],
+)
+def test_the_template_of_a_group_names_its_instances(item: dict[str, Any], key: str) -> None:
+    assert read(described(**item)).template.key == key
+
+
 class TestNumbers:
     def test_a_group_at_rest(self) -> None:
         group = read(described())

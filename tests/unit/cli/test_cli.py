@@ -333,6 +333,13 @@ class TestGrowth:
         assert "PoolMinimum 3 is larger than PoolMaximum 2" in result.stdout
         assert "is valid" in result.stderr
 
+    def test_a_request_without_any_pool_names_no_pool(self, files: Files, tmp_path: Path) -> None:
+        record = tmp_path / "off.yaml"
+        record.write_text('pools: {discover: "off"}', encoding="utf-8")
+        items = [{**item, "metadata": {**item["metadata"], "labels": {}}} for item in pool_of(1, 1, 1)]
+        result = files.run("-f", files.listed(*items), "--record", str(record), "--grow", "workers=2")
+        assert "request --grow for 2 nodes: no pool here has the name 'workers'" in result.output
+
 
 class TestBadPools:
     @pytest.mark.parametrize(

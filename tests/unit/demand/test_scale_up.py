@@ -548,6 +548,10 @@ def test_the_closing_reason_is_that_of_the_group_whose_node_would_fit() -> None:
     closed = replace(pool, groups=tuple(replace(each, closed=fenced) for each in pool.groups))
     (unfit,) = look(pod(), pools=(closed,)).unmet
     assert "workers-" not in said(unfit.reason).replace("workers: ", ""), "one reason of all groups names none"
+    later = Reason.of(Rule.IN_BACKOFF, kind="capacity", failures=3, until=NOW + 9 * MINUTE)
+    closed = replace(pool, groups=(offer("a", closed=later), offer("b", closed=fenced), offer("c", room=0)))
+    (unfit,) = look(pod(), pools=(closed,)).unmet
+    assert "workers-b: fenced until" in said(unfit.reason), "the fence that ends first"
 
 
 def test_a_taint_of_nodes_names_the_field_that_ignores_it() -> None:

@@ -71,6 +71,14 @@ def changed(item: Object, *path: str, to: Any) -> Object:
     return copy
 
 
+def test_the_template_of_a_group_names_its_machines() -> None:
+    names = {flavour: only(flavour, MAKE[flavour](ZONES[0], 1)).template.key for flavour in FLAVOURS}
+    shoot = "shoot--demo--main-main-z1-5b1c9"
+    assert names == {"gardener": shoot, "cluster-api": "demo-workers", "openshift": "m5.xlarge"}
+    bare = changed(objects.openshift(ZONES[0], 1), "spec", "template", "spec", "providerSpec", "value", to=[])
+    assert only("openshift", bare).template.key == ""
+
+
 class TestZones:
     @pytest.mark.parametrize("flavour", list(FLAVOURS))
     def test_each_flavour_has_its_own_zone_field(self, flavour: str) -> None:

@@ -266,6 +266,7 @@ class TestClusterRecord:
         full = {
             **RECORD,
             "access": EKS,
+            "flavours": ["cluster-api", "gardener"],
             "namespaces": ["a", "b.c"],
             "discovery": ["clusterapi:namespace=a,clusterName=b,team=c", "mcm:k8s.io/cluster-autoscaler/demo"],
             "strategy": "equitable",
@@ -281,6 +282,13 @@ class TestClusterRecord:
         assert read_json(Registration, record.model_dump_json(exclude_none=True), "here") == record
         assert record.strategy is BACKWARD_COMPATIBLE
         assert record.policy().settings.backoff.initial == timedelta(minutes=1)
+
+    def test_a_discovery_string_selects_groups_of_one_of_several_flavours(self) -> None:
+        fields = {"flavours": ["openshift", "gardener"], "discovery": ["clusterapi:a=b", "asg:tag=team"]}
+        with pytest.raises(ConfigError, match="asg:tag=team selects no group of flavour openshift or gardener") as told:
+            read_model(Registration, {**RECORD, **fields}, "here")
+        assert "label=value or mcm:k8s.io/cluster-autoscaler/<shoot>" in str(told.value)
+        assert read_model(Registration, {**RECORD, **fields, "discovery": ["clusterapi:a=b"]}, "here").discoveries
 
     @pytest.mark.parametrize(
         ("fields", "says"),
@@ -305,6 +313,10 @@ class TestClusterRecord:
             (
                 {"discovery": ["gce:x"]},
                 "discovery.0 is 'gce:x': a discovery string starts with clusterapi:, mcm: or asg:",
+            ),
+            (
+                {"discovery": ["mcm:k8s.io/cluster-autoscaler/blue"]},
+                "mcm:k8s.io/cluster-autoscaler/blue selects no group of flavour cluster-api: write clusterapi:name",
             ),
             ({"strategy": "Greedy"}, "strategy is 'Greedy': no such strategy: choose one of"),
             ({"strategy": 5}, "strategy is '5'"),

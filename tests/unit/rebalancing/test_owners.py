@@ -388,7 +388,7 @@ def test_every_kind_of_owner_has_a_text_about_its_readers() -> None:
         for owner in (*flavour.owners.bounds, flavour.owners.replicas)
         if owner is not None and owner.kind is not None
     }
-    assert set(texts()["readers"]) == kinds | {"Shoot"}
+    assert set(texts()["readers"]) == kinds | {"Shoot", "Rancher Cluster"}
 
 
 def test_explain_shows_the_chain_of_a_number() -> None:

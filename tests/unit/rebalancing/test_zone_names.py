@@ -18,6 +18,7 @@ from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.workload import ZONE, Node, Workload
 from evenkeel.domain.model.zone_names import with_zone_labels, zone_called
 from evenkeel.domain.plan import plan
+from evenkeel.texts.english import problem_text
 from tests.builders import BALANCED, MINUTE, NOW, group, key, stated
 from tests.fakes import FakeWorkload
 from tests.house import House
@@ -180,3 +181,29 @@ def test_a_node_of_no_group_is_lost_with_its_zone() -> None:
     losses = zone_losses(simulation)
     assert losses is not None
     assert losses.zone_of(simulation.snapshot.node_infos[stray.name]) == "2"
+
+
+def test_a_group_whose_objects_name_no_zone_is_in_the_zone_of_its_nodes() -> None:
+    unplaced = [group("a", 2, in_zone=None, bounds=(0, 4)), group("b", 2, bounds=(0, 4))]
+    nodes = (node("n-1", "nova-1", group=key("a")), node("n-2", "nova-1", group=key("a")))
+    policy = make(Policy, strategy=BALANCED)
+    seen = plan(Observation(groups=tuple(unplaced), workload=Workload(nodes=nodes)), ClusterState(), policy, NOW)
+    (pool,) = seen.pools
+    assert [each.group.identity.zone for each in pool.groups] == ["b", "nova-1"]
+    known = ClusterState(pools=dict(seen.pool_states))
+    (pool,) = plan(Observation(groups=tuple(unplaced)), known, policy, NOW + MINUTE).pools
+    assert [each.group.identity.zone for each in pool.groups] == ["b", "nova-1"], "unread nodes change nothing"
+    spread = (*nodes, node("n-3", "nova-2", group=key("a")))
+    seen = plan(Observation(groups=tuple(unplaced), workload=Workload(nodes=spread)), ClusterState(), policy, NOW)
+    (problem,) = seen.pools[0].report.problems
+    assert problem_text(problem) == (
+        f"{key('a')} has no zone: set label topology.kubernetes.io/zone on the MachineDeployment. Setting "
+        "spec.template.spec.failureDomain instead replaces all machines of the group"
+    )
+
+
+def test_a_group_of_another_api_without_a_zone_is_told_to_set_the_label_only() -> None:
+    unplaced = group("a", 1, in_zone=None, bounds=(0, 4), kind="MachineSet", key=key("a", flavour="openshift"))
+    (pool,) = plan(Observation(groups=(unplaced,)), ClusterState(), make(Policy, strategy=BALANCED), NOW).pools
+    (problem,) = pool.report.problems
+    assert problem_text(problem).endswith("has no zone: set label topology.kubernetes.io/zone on the MachineSet")

@@ -19,6 +19,8 @@ from evenkeel.texts.english import fill, in_words, texts
 
 # The most names in a list. A pool may have thousands of members.
 MOST_NAMED = 12
+# The resources whose numbers are in a list, which a patch would replace as a whole.
+_WITH_LISTS = {"Cluster": "cluster", "Rancher Cluster": "clusters.provisioning.cattle.io"}
 
 
 def origin_text(origin: Origin) -> str:
@@ -121,8 +123,8 @@ def command_text(change: Change) -> str:
     if owner is None:
         raise ValueError("a change of an annotation or of the record needs no command")
     ref, after = owner.ref, change.after
-    if ref.kind == "Cluster":  # a patch would replace the whole list
-        return f"kubectl --namespace {ref.namespace} edit cluster {ref.name}  # {owner.max_field}: {after}"
+    if (resource := _WITH_LISTS.get(ref.kind)) is not None:
+        return f"kubectl --namespace {ref.namespace} edit {resource} {ref.name}  # {owner.max_field}: {after}"
     if ref.kind in ("Worker", "Shoot"):
         shoot, namespace = _shoot(ref)
         workers = {"provider": {"workers": [{"name": ref.part, "maximum": after}]}}

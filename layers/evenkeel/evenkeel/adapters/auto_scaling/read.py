@@ -26,6 +26,7 @@ from evenkeel.adapters.auto_scaling.templates import (
     OS,
     RESOURCES,
     generic_labels,
+    named_types,
     node_group_labels,
     overrides_of,
     size_of,
@@ -367,6 +368,7 @@ class _GroupReader:
         machines = self._machines(requested or 0)
         settings, ours, options = read_annotations(tags, reading), self._written_by_us(bounds), self._options()
         template = GroupTemplate() if self._is_undescribed else self._template(is_empty=not (requested or machines))
+        template = replace(template, key=self._template_key())
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
         # Where Evenkeel orders nodes, the nodes of the cluster show which of the instances run.
@@ -570,6 +572,14 @@ class _GroupReader:
     @cached_property
     def _overrides(self) -> Sequence[Described]:
         return overrides_of(self._item)
+
+    def _template_key(self) -> str:
+        """Return the instance types with the launch template's version, or the name of the launch configuration."""
+        mixed = (self._item.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}
+        launch = self._item.get("LaunchTemplate") or mixed.get("LaunchTemplateSpecification") or {}
+        names = launch.get("LaunchTemplateId"), launch.get("Version"), self._item.get("LaunchConfigurationName")
+        types = named_types(self._item, self._node_group or {})
+        return " ".join([*types, *(str(name) for name in names if name)])
 
     def _template(self, *, is_empty: bool) -> GroupTemplate:
         """Return what is known of a new node (aws_manager.go, buildNodeFromTemplate)."""

@@ -20,10 +20,15 @@ _MIB = 2**20
 Described = Mapping[str, Any]
 
 
+def named_types(item: Described, node_group: Described) -> list[str]:
+    """Return the instance types that a group or its managed node group names, the first one first."""
+    named = [str(each["InstanceType"]) for each in overrides_of(item) if each.get("InstanceType")]
+    return named or [str(each) for each in node_group.get("instanceTypes") or ()]
+
+
 def types_of(item: Described, tags: Mapping[str, str], node_group: Described) -> list[str]:
     """Return the instance types of a group, the first one first; empty: only its launch template names them."""
-    named = [str(each["InstanceType"]) for each in overrides_of(item) if each.get("InstanceType")]
-    named = named or [str(each) for each in node_group.get("instanceTypes") or ()]
+    named = named_types(item, node_group)
     label = tags.get(f"{NODE_TEMPLATE}label/{_INSTANCE_TYPE}")
     running = [str(each["InstanceType"]) for each in item.get("Instances") or () if each.get("InstanceType")]
     return named or ([label] if label else running[:1])

@@ -326,7 +326,8 @@ def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str
     since, until = preview.span(pool, plan)
     about: dict[Topic, list[str]] = {topic: [] for topic in Topic}
     for reason in plan.reasons:
-        about[reason.rule.topic].append(explain_reason(reason, plan.group.key.flavour))
+        brief = reason.without("words")  # ``_past`` has the whole message
+        about[reason.rule.topic].append(explain_reason(brief, plan.group.key.flavour))
     begin = "" if since is None else f" since {rfc3339(since)} ({ago(preview.now - since)})"
     end = "" if until is None else f", until {rfc3339(until)}"
     minimum = _minimum(pool, plan) + (about[Topic.MIN] if pool.mode.valid else [])

@@ -398,7 +398,10 @@ def _group(planned: GroupDocument, plan: GroupPlan, pool: PoolPlan, preview: Pre
             last=state.failure.last_failure,
             message=state.failure.message,
         )
-    holding = [reason for reason in plan.reasons if reason.rule.topic is Topic.STATE or reason.rule in KEEPING]
+    flavour = plan.group.key.flavour
+    reasons = [reason.without("words") for reason in plan.reasons]  # ``failure`` has the whole message
+    holding = [reason for reason in reasons if reason.rule.topic is Topic.STATE or reason.rule in KEEPING]
     closed = plan.group.template.closed_because
-    held = sentences(holding if closed is None else [*holding, closed], plan.group.key.flavour)
-    return GroupStatus(**vars(planned), since=since, until=until, failure=failure, held=tuple(held))
+    held = sentences(holding if closed is None else [*holding, closed], flavour)
+    shown = {**vars(planned), "reasons": tuple(sentences(reasons, flavour))}
+    return GroupStatus(**shown, since=since, until=until, failure=failure, held=tuple(held))

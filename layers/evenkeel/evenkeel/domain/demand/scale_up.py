@@ -634,11 +634,19 @@ def _with_field(reason: Reason, offer: GroupOffer) -> Reason:
 
 
 def _unfit_in_pool(pool: PoolId, rejections: Mapping[GroupKey, Reason], fitting: Collection[GroupKey]) -> Reason:
-    """Return why a pool gives pods no node. A reason that can end comes first: that of a group whose node would fit."""
+    """Return why a pool gives pods no node. The reason that ends first is used, of a group whose node would fit."""
     ending = {group: reason for group, reason in rejections.items() if group in fitting}
-    group = min(ending, default=None) if len(set(map(str, rejections.values()))) > 1 else None
-    name = "" if group is None else group.name
-    return Reason.of(Rule.UNFIT_IN_POOL, pool=str(pool), group=name, why=_first(ending or rejections))
+    if not ending:
+        return Reason.of(Rule.UNFIT_IN_POOL, pool=str(pool), group="", why=_first(rejections))
+    group = min(ending, key=lambda group: (_end(ending[group]), group))
+    name = group.name if len(set(map(str, rejections.values()))) > 1 else ""
+    return Reason.of(Rule.UNFIT_IN_POOL, pool=str(pool), group=name, why=ending[group])
+
+
+def _end(reason: Reason) -> str:
+    """Return when a reason ends, such as a fence, as a text to sort by. A reason without an end is last."""
+    until = reason.facts.get("until")
+    return until.isoformat() if isinstance(until, datetime) else "unknown"
 
 
 def _by_age(pods: PendingPods | Unfit) -> tuple[datetime, tuple[str, ...]]:

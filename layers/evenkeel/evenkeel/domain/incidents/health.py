@@ -15,6 +15,8 @@
     lost-group         at once                              groups, their tags            the group has its tags or its
                                                                                         own bounds, or is deleted
     contested          at once                              zones, who writes             the group is not contested
+    bounds-unread      at once                              zones                         its groups are resumed, or
+                                                                                        their bounds are read
     over-committed     after the delay                      the problem                   requested <= PoolMaximum
     drain-hangs        at once                              zones, nodes                  no drain hangs
     ineffective-order  at once                              zones, rules that fail        no such order or pods remain;
@@ -487,6 +489,10 @@ class _PoolCheck:
         since = min(since for since, _ in contested.values())
         return self.incident(IncidentKind.CONTESTED, since, contested, ", ".join(writers))
 
+    def find_bounds_unread(self) -> Incident | None:
+        unread = {str(plan.group.key) for plan, state in self.states() if state.contest.unread_bounds is not None}
+        return self.incident(IncidentKind.BOUNDS_UNREAD, self.now, unread) if unread else None
+
     def find_over_committed(self) -> Incident | None:
         """Return the incident if the pool requests more than PoolMaximum, although Evenkeel cancels stuck replicas."""
         if not self.pool.report.overcommitted:
@@ -578,6 +584,7 @@ _POOL_KINDS = (
     _PoolKind(IncidentKind.REFUSED, _PoolCheck.find_refused),
     _PoolKind(IncidentKind.LOST_GROUP, _PoolCheck.find_lost),
     _PoolKind(IncidentKind.CONTESTED, _PoolCheck.find_contested),
+    _PoolKind(IncidentKind.BOUNDS_UNREAD, _PoolCheck.find_bounds_unread),
     _PoolKind(IncidentKind.OVER_COMMITTED, _PoolCheck.find_over_committed, opens=_after_the_delay),
     _PoolKind(IncidentKind.DRAIN_HANGS, _PoolCheck.find_drain_hangs, needs_pods=True),
     _PoolKind(IncidentKind.INEFFECTIVE_ORDER, _PoolCheck.find_ineffective_order, needs_pods=True),

@@ -24,3 +24,5 @@ MOST_REMOVED = {AUTO_SCALING: 10}
 # The tags that say how large a node of an empty group is.
 _SIZES = "k8s.io/cluster-autoscaler/node-template/resources/"
 SIZE_TAGS = {AUTO_SCALING: (f"{_SIZES}cpu", f"{_SIZES}memory")}
+# The field of a MachineDeployment's zone. It is part of the machines' template, so a change replaces all machines.
+ZONE_FIELDS = {"cluster-api": "spec.template.spec.failureDomain"}

@@ -295,7 +295,7 @@ class Identity:
     pool_label: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     zone: str | None = None
-    zone_of_machines: bool = False  # True: only the machines of the group show its zone
+    zone_of_machines: bool = False  # True: only the machines or nodes of the group show its zone
     zone_label: str | None = None  # the zone label of its nodes; None: equal to ``zone``, or not learned yet
     zone_index: int | None = None  # N-1 if the name ends in -z<N>, else None
     created_at: datetime | None = None  # None: not read
@@ -378,6 +378,7 @@ class Ownership:
     bounds_held: bool = False  # True: the bounds are held, because the record does not let Evenkeel write them
     node_cap: NodeCap | None = None  # the limit of the whole cluster; None: no limit
     max_only: bool = False  # True: min has no effect, and Karpenter writes replicas
+    managed_by: Reason | None = None  # a note about another tool that writes the group and its bounds; None: none does
     bounds_are_read: bool = True  # False: the autoscaler of the group does not read these bounds
     two_objects: bool = False  # True: bounds and replicas are on two objects
     # If there are two objects: the bounds on the scalable, which Cluster Autoscaler reads. None: missing or unreadable.
@@ -401,6 +402,7 @@ class GroupTemplate:
     """A description of the nodes that a group creates."""
 
     node: NodeTemplate | None = None  # None: the template was not read, or is unknown
+    key: str = ""  # names the machine template, or the machine type in it; empty: unknown
     faults: tuple[Fault, ...] = ()  # the unreadable values among the values that describe the nodes
     # Why an empty group with unknown cpu and memory gets no node. The reason names the annotation to set.
     closed_because: Reason | None = None

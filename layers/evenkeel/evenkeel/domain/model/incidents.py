@@ -43,6 +43,7 @@ class IncidentKind(StrEnum):
     REFUSED = "writes-refused"
     LOST_GROUP = "lost-group"  # an Auto Scaling group has lost a tag, and still has Evenkeel's bounds
     CONTESTED = "contested"
+    BOUNDS_UNREAD = "bounds-unread"  # the autoscaler uses flags, and ignores the bounds of groups
     OVER_COMMITTED = "over-committed"
     DRAIN_HANGS = "drain-hangs"
     INEFFECTIVE_ORDER = "ineffective-order"  # nodes were ordered for pods, but the pods still do not run

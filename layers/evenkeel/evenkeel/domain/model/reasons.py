@@ -43,6 +43,7 @@ class Rule(StrEnum):
     IN_BACKOFF = "in-backoff", Topic.STATE
     PROBING_AFTER_ARRIVAL = "probing-after-arrival", Topic.STATE
     PROBING_AFTER_BACKOFF = "probing-after-backoff", Topic.STATE
+    PROBING_AFTER_CHANGE = "probing-after-change", Topic.STATE
     SLOW_START = "slow-start", Topic.STATE
     GROUP_UNHEALTHY = "group-unhealthy", Topic.STATE
     ZONE_UNHEALTHY = "zone-unhealthy", Topic.STATE
@@ -144,6 +145,9 @@ class Rule(StrEnum):
     # notes
     CLOSED_AT_ZERO = "closed-at-zero", Topic.REQUESTED
     ROLLING_SHARE = "rolling-share", Topic.NOTE
+    MANAGED_BY_HIVE = "managed-by-hive", Topic.NOTE
+    MANAGED_BY_RANCHER = "managed-by-rancher", Topic.NOTE
+    MANAGED_BY_EKS_ANYWHERE = "managed-by-eks-anywhere", Topic.NOTE
     BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # about a whole pool
     ZONES_DIFFER = "zones-differ", Topic.NOTE  # about a whole pool
     HOLDS_NODES = "holds-nodes", Topic.NOTE  # about a whole pool
@@ -190,6 +194,8 @@ class Rule(StrEnum):
     SHOOT_IGNORED = "shoot-ignored", Topic.NOTE
     SHOOT_CONFINED = "shoot-confined", Topic.NOTE
     SHOOT_OPERATION = "shoot-operation", Topic.NOTE
+    BELOW_RUNNING = "below-running", Topic.NOTE
+    REFUSED_EVERYWHERE = "refused-everywhere", Topic.NOTE  # why a pool lacks nodes, if no zone has another answer
     # part of another reason: why a group gets no share of a request
     AT_ITS_MAX = "at-its-max", Topic.NOTE
     PODS_DO_NOT_FIT = "pods-do-not-fit", Topic.NOTE
@@ -408,6 +414,10 @@ class Reason:
     def of(cls, rule: Rule, **facts: "Fact") -> Self:
         """Return the reason with its facts by name."""
         return cls(rule, facts)
+
+    def without(self, fact: str) -> "Reason":
+        """Return the reason without a fact, which its sentence may omit."""
+        return Reason(self.rule, {name: value for name, value in self.facts.items() if name != fact})
 
 
 # This type is defined after the class, so that type annotations in other modules need no forward reference.

@@ -25,6 +25,7 @@ class FailureHistory:
     last_failure: datetime | None = None
     failure_class: FailureClass = field(default=FailureClass.UNKNOWN, metadata={"alias": "class"})
     message: str = ""
+    template: str = ""  # the machine template that the zone does not offer; empty: the zone offers it, or it is unknown
     # Names of the machines that failed since the last success. If such a machine runs now, it was launched again.
     refused: tuple[str, ...] = ()
     # Reported failure times that were later than the API server's clock. Evenkeel has counted each such failure once,

@@ -170,3 +170,27 @@ def excerpt(text: str, longest: int = 300) -> str:
     """Return the text on one line, with an ellipsis where it is cut off."""
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+# Parts of a provider's message that may be secret, or that differ between two messages about one matter.
+_SECRETS = re.compile(
+    r"(?<=://)[^\s/@]+@"  # user and password of an address
+    r"|\beyJ[\w-]{8,}\.[\w.-]+"  # a JSON Web Token
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"  # an access key of AWS
+    r"|\b(?=[a-z0-9+/=_]*[0-9])[a-z0-9+/=_]{40,}"  # a secret key, or an encoded message
+    r"|\bbearer \S+"
+    r"|\b[\w-]{0,20}(?:token|secret|password|passwd|signature|key|\bsig)[\"']?(?:=|: ?(?=[\"']))[\"']?[^\s\"'&,;]+"
+    r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",  # a request id
+    re.IGNORECASE,
+)
+# What machine-controller-manager puts before the provider's own words.
+_BEFORE_WORDS = re.compile(r"Cloud provider message - |machine codes error: code = \[\w*\] message = \[")
+_WORDS = 140
+
+
+def provider_words(message: str) -> str:
+    """Return a provider's message for a plan: one printable line of at most 140 characters, without secrets."""
+    line = " ".join(printable(message[:2048]).split())
+    words, wrapped = _BEFORE_WORDS.subn("", line)
+    words = words.removesuffix("]") if wrapped else words
+    return excerpt(_SECRETS.sub("…", words).strip(" :"), _WORDS)

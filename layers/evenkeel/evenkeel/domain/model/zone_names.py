@@ -17,6 +17,8 @@ _Place = tuple[str, str, str]  # the flavour, namespace and cluster of groups th
 def with_zone_labels(observation: Observation, fenced: Iterable[str] = ()) -> Observation:
     """Return the observation, with the zone label of each group whose nodes name their zone differently.
 
+    A group whose objects name no zone is in the zone of its nodes, if they are all in one.
+
     The label is from the first of these sources that has one:
 
     1. The group's own template, such as annotation ``capacity.cluster-autoscaler.kubernetes.io/labels``.
@@ -26,8 +28,11 @@ def with_zone_labels(observation: Observation, fenced: Iterable[str] = ()) -> Ob
     4. If no label is known, such as while nodes cannot be read: the names of fenced zones in ``fenced``, in the same
        way. Otherwise a fence under such a name would end with each read that fails.
     """
+    nodes = _zones_of_nodes(observation)
+    if any(group.identity.zone is None and group.key in nodes for group in observation.groups):
+        observation = replace(observation, groups=tuple(_placed(group, nodes) for group in observation.groups))
     groups = [group for group in observation.groups if group.identity.zone is not None]
-    labels = _known_labels(groups, observation)
+    labels = _known_labels(groups, nodes)
     by_place: dict[_Place, list[NodeGroup]] = defaultdict(list)
     for group in groups:
         by_place[group.key.flavour, group.key.namespace, group.identity.cluster].append(group)
@@ -44,12 +49,23 @@ def _labelled(group: NodeGroup, label: str | None) -> NodeGroup:
     return replace(group, identity=replace(group.identity, zone_label=label))
 
 
-def _known_labels(groups: Iterable[NodeGroup], observation: Observation) -> dict[GroupKey, str]:
-    """Return the zone labels that the groups' templates or their own nodes have."""
-    nodes: dict[GroupKey, list[str]] = defaultdict(list)
+def _zones_of_nodes(observation: Observation) -> dict[GroupKey, list[str]]:
+    zones: dict[GroupKey, list[str]] = defaultdict(list)
     for node in () if observation.workload is None else observation.workload.nodes:
         if node.group is not None and node.labels.get(ZONE):
-            nodes[node.group].append(node.labels[ZONE])
+            zones[node.group].append(node.labels[ZONE])
+    return zones
+
+
+def _placed(group: NodeGroup, nodes: Mapping[GroupKey, Sequence[str]]) -> NodeGroup:
+    zones = set(nodes.get(group.key, ()))
+    if group.identity.zone is not None or len(zones) != 1:
+        return group
+    return replace(group, identity=replace(group.identity, zone=zones.pop(), zone_of_machines=True))
+
+
+def _known_labels(groups: Iterable[NodeGroup], nodes: Mapping[GroupKey, Sequence[str]]) -> dict[GroupKey, str]:
+    """Return the zone labels that the groups' templates or their own nodes have."""
     known = {}
     for group in groups:
         template = group.template.node

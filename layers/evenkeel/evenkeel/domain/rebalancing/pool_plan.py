@@ -247,6 +247,8 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
         owners = {group.owner.numbers.ref.id for group in pool.groups if group.owner.numbers is not None}
         # ``shared`` is 1 if some zones share one owner, and 0 if each zone has its own owner.
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
+    managers = [group.owner.managed_by for group in pool.groups if group.owner.managed_by is not None]
+    notes += [note for number, note in enumerate(managers) if note not in managers[:number]]
     survival = None if draft.survival is None else draft.survival.result
     if survival is not None and survival.possible:
         notes.append(survival.note)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.drafts import Draft, PoolDraft
-from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.groups import UNNAMED, UNNAMED_BY_AWS, State
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import STEPS_APART
@@ -23,6 +23,7 @@ from evenkeel.domain.rebalancing.replicas.redistribution import redistribute, ta
 from evenkeel.domain.rebalancing.replicas.release import order_released, recall_release, remember_rest
 from evenkeel.domain.rebalancing.replicas.requested_nodes import recall_requested
 from evenkeel.domain.rebalancing.replicas.requests import begin_request, carry_out_request
+from evenkeel.domain.rebalancing.replicas.starvation import refused_everywhere
 
 _AS_IT_SHOULD_BE = Reason.of(Rule.AS_IT_SHOULD_BE)
 
@@ -77,6 +78,9 @@ def note(pool: PoolDraft) -> None:
         group, owner = draft.group, draft.group.owner.numbers
         if count := group.preserved:
             draft.add_reason(Rule.NODES_OF_ANOTHER if group.status.nodeless else Rule.PRESERVED, count=count)
+        if _is_lowered_by_others(draft):
+            by = None if group.managers.replicas_by in (UNNAMED, UNNAMED_BY_AWS) else group.managers.replicas_by
+            draft.add_reason(Rule.BELOW_RUNNING, surplus=group.running - group.requested, by=by)
         if owner is not None and owner.needs_consent and owner.set_by and _max_changes(draft):
             draft.add_reason(Rule.TAKEN_FROM, field=owner.max_field, owner=str(owner.ref), manager=owner.set_by)
         if group.template.closed_because is not None and draft.requested == 0:
@@ -87,6 +91,13 @@ def note(pool: PoolDraft) -> None:
         # A fenced group is not as it should be.
         if draft.state is State.HEALTHY and draft.requested == group.requested and not draft.publishes:
             draft.reasons.append(_AS_IT_SHOULD_BE)
+
+
+def _is_lowered_by_others(draft: Draft) -> bool:
+    """Return True if fewer replicas are requested than run, and neither Evenkeel nor a rollout is the cause."""
+    group, wrote = draft.group, draft.group.ours.published
+    is_ours = wrote is not None and wrote.requested == group.requested
+    return group.requested < group.running and draft.state is not State.FROZEN and not is_ours
 
 
 def _max_changes(draft: Draft) -> bool:
@@ -109,7 +120,7 @@ def report(pool: PoolDraft) -> None:
         if offered > pool_max >= requested:
             pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
     if pool.starved:
-        pool.problem(ProblemKind.STARVED, nodes=pool.starved)
+        pool.problem(ProblemKind.STARVED, nodes=pool.starved, why=refused_everywhere(pool, pool.starved))
     if (waiting := pool.request.waits) is not None:
         pool.problem(ProblemKind.REQUEST_BEHIND_MOVE, request=waiting.id, nodes=waiting.nodes)
     if (request := pool.request.current) is not None and pool.request.unmet:

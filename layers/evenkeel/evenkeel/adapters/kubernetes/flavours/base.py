@@ -149,6 +149,8 @@ class Owners:
     # The former API's annotations of bounds, which a migrated group may still have. In this API, no autoscaler reads
     # these annotations.
     former_keys: BoundKeys | None = None
+    # Functions that return a note where another tool writes the scalable and its bounds, else None.
+    managers: tuple[Callable[[Scalable], Reason | None], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

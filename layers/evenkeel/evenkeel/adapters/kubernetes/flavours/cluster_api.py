@@ -41,7 +41,9 @@ from evenkeel.adapters.kubernetes.objects import (
 )
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations, KarpenterMember
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_OWNED, ClusterTopology
+from evenkeel.adapters.kubernetes.owners.managers import eks_anywhere
 from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
+from evenkeel.adapters.kubernetes.owners.rancher import RancherMachinePool, managed_by_rancher
 from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.groups import MachineFailure
@@ -177,10 +179,11 @@ CLUSTER_API = Flavour(
     absent_replicas=None,
     freeze_rules=(being_deleted, paused, _cluster_paused, rolling),
     owners=Owners(
-        bounds=(NodePool, ClusterTopology, KarpenterMember, Annotations),
+        bounds=(NodePool, ClusterTopology, KarpenterMember, RancherMachinePool, Annotations),
         # OpenShift's migration to Cluster API copies these annotations unchanged. The autoscaler then reads only the
         # annotations of Cluster API (cluster-capi-operator pkg/conversion/mapi2capi/util.go).
         former_keys=bound_keys_of("machine.openshift.io"),
+        managers=(managed_by_rancher, eks_anywhere),
     ),
     paths=GroupPaths(
         clusters=(("spec", "clusterName"), ("metadata", "labels", f"{_CAPI}/cluster-name")), zones=_ZONE_PATHS

@@ -28,6 +28,7 @@ from evenkeel.adapters.kubernetes.objects import (
     read_pieces,
 )
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
+from evenkeel.adapters.kubernetes.owners.managers import hive
 from evenkeel.adapters.kubernetes.owners.openshift import ClusterAutoscaler, MachineAutoscaler
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -96,7 +97,7 @@ OPENSHIFT = Flavour(
     scalables=(Kind(_MAPI, ("v1beta1",), "MachineSet", "machinesets"),),
     absent_replicas=None,
     freeze_rules=(being_deleted, paused, _owned_by_another_api),
-    owners=Owners(bounds=(MachineAutoscaler, Annotations), cap=ClusterAutoscaler),
+    owners=Owners(bounds=(MachineAutoscaler, Annotations), cap=ClusterAutoscaler, managers=(hive,)),
     paths=GroupPaths(
         clusters=(("metadata", "labels", f"{_MAPI}/cluster-api-cluster"),),
         zones=(

@@ -38,6 +38,7 @@ from evenkeel.domain.model.groups import (
     FieldManagers,
     GroupKey,
     GroupStatus,
+    GroupTemplate,
     Identity,
     NodeGroup,
     OwnerNumbers,
@@ -60,6 +61,11 @@ from evenkeel.domain.rebalancing.membership.quantities import read_duration, rea
 
 _Value = TypeVar("_Value")
 _REPLICAS: Path = ("f:spec", "f:replicas")
+# The machine type in OpenShift's providers: AWS, Azure, Google Cloud, OpenStack (machine-api-operator).
+_MACHINE_TYPES = tuple(
+    ("spec", "template", "spec", "providerSpec", "value", field)
+    for field in ("instanceType", "vmSize", "machineType", "flavor")
+)
 _ZONE_INDEX = re.compile(r"-z([0-9]{1,4})$")
 
 
@@ -194,6 +200,7 @@ class _GroupReader:
             managers=_field_managers(scalable, claim),
             owner=self._ownership(scalable, claim, bounds, identity.zone),
             options=options,
+            template=GroupTemplate(key=_template_key(flavour, item)),
             annotations=settings,
             unreadable=Unreadable(faults=tuple(reading.faults), notes=tuple(reading.notes)),
         )
@@ -253,6 +260,7 @@ class _GroupReader:
             allowed_replicas=replicas_owner.range(*pool, zone or "") if replicas_owner else None,
             node_cap=self._node_cap,
             max_only=owner.max_only,
+            managed_by=next(filter(None, (manager(scalable) for manager in flavour.owners.managers)), None),
             bounds_are_read=flavour.autoscaler.discovers_groups,
             two_objects=claim.object is not None,
             copied=None if claim.object is None else _copied_bounds(flavour, scalable.annotations),
@@ -354,6 +362,13 @@ def _zone(flavour: Flavour, item: Object, claim: Claim, reading: Reading) -> str
     return None
 
 
+def _template_key(flavour: Flavour, item: Object) -> str:
+    """Return the name of the scalable's template object, or the machine type in its provider's fields."""
+    source = flavour.nodes.template
+    names = (get_path(item, (*source.path, "name")),) if source else (get_path(item, path) for path in _MACHINE_TYPES)
+    return next((name for name in names if isinstance(name, str)), "")
+
+
 def _own_pool(flavour: Flavour, scalable: Scalable) -> str | None:
     """Return the pool's name in the flavour's own API."""
     paths = flavour.paths
@@ -364,7 +379,7 @@ def _own_pool(flavour: Flavour, scalable: Scalable) -> str | None:
 
 def _owner_numbers(claim: Claim, bounds: Bounds | None) -> OwnerNumbers | None:
     """Return the bounds and the fields of the object that owns the bounds, or None where the scalable owns them."""
-    if claim.ref is None or claim.object is None or bounds is None:
+    if claim.ref is None or bounds is None:
         return None
     low, high = claim.fields
     return OwnerNumbers(
@@ -372,7 +387,7 @@ def _owner_numbers(claim: Claim, bounds: Bounds | None) -> OwnerNumbers | None:
         bounds=bounds,
         min_field=low,
         max_field=high,
-        set_by=last_writer(claim.object, claim.path),
+        set_by=last_writer(claim.object, claim.path) if claim.object is not None else "",
         takes_ours=True,
         needs_consent=isinstance(claim.owner, AppliedBounds),
     )

@@ -26,6 +26,7 @@ from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId, State
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.pools import rule_of
 from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.rebalancing.health.not_offered import backoff_after
 
 # The most stored reports per group. At most 36 backoffs of at least 5 min fit into 3 h. So the report that started each
 # backoff is stored, and also many of the other reports.
@@ -49,7 +50,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
     failure that is dated after ``now`` counts once, as a failure at ``now``. A timeout or an unknown failure replaces
     the class of a quota or configuration failure only after a success, or if ``overrides`` is True.
     """
-    failure, arrivals = state.failure, state.arrivals
+    failure, arrivals, policy = state.failure, state.arrivals, backoff_after(message, policy)
     ahead = failure.ahead
     if at in ahead:
         return state
@@ -77,6 +78,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
         last_failure=at if newest else failure.last_failure,
         failure_class=failure_class if replaces_reason else failure.failure_class,
         message=message[:1024] if replaces_reason else failure.message,
+        template="" if replaces_reason else failure.template,
         reports=reports,
         ahead=ahead,
     )
@@ -149,9 +151,13 @@ def state_at(state: GroupState | None, now: datetime, impaired_until: datetime |
     """Return healthy, fenced or probing. An impaired zone fences every group in it, whatever the group's own state."""
     if impaired_until is not None and now < impaired_until:
         return State.FENCED
-    if state is None or state.failure.last_failure is None or policy.is_forgotten(state.failure.last_failure, now):
+    if state is None or state.failure.last_failure is None:
         return State.HEALTHY
     until = state.failure.backoff_until
+    # A backoff that is longer than the policy's longest is not forgotten before it is over.
+    failed = state.failure.last_failure if until is None else max(state.failure.last_failure, until - policy.longest)
+    if policy.is_forgotten(failed, now):
+        return State.HEALTHY
     if until is not None and now <= until and not state.fence_ended:
         return State.FENCED
     return State.PROBING if state.is_failing else State.HEALTHY

@@ -24,6 +24,7 @@ from evenkeel.domain.rebalancing.health.backoff import (
     record_failure,
     state_at,
 )
+from evenkeel.domain.rebalancing.health.not_offered import follow_template
 from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
 from evenkeel.domain.rebalancing.health.unhealthy import with_unhealthy_since
 from evenkeel.domain.rebalancing.health.waiting import ended_unseen, late_failure, stopped, time_waited
@@ -140,6 +141,7 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
     for at, kind, message, policy in failures:
         if not policy.is_forgotten(at, now):
             after = record_failure(after, at, kind, message, policy, now=now)
+    after = follow_template(group, state, after, now)
     if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
         after = replace(after, failure=_with_refused(group, after.failure))
         # If the group failed in this check, nodes that register from now on are new.
@@ -167,7 +169,7 @@ def _stalled(
     if state.arrivals.stalled_since is not None:
         return state
     if refused and not state.is_failing:
-        text = f"{refused[0].code}: {refused[0].message}"
+        text = f"{refused[0].code}: {refused[0].message[:1024]}"
         state = replace(state, failure=replace(state.failure, failure_class=class_of(refused[0]), message=text))
     return replace(state, arrivals=replace(state.arrivals, stalled_since=now))
 

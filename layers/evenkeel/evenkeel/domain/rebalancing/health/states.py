@@ -19,17 +19,19 @@ this early probe, a pool recovers sooner from an outage of seconds in all zones 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from evenkeel.domain.model.drafts import Draft, MachineCounts
 from evenkeel.domain.model.failures import class_of
-from evenkeel.domain.model.flavours import BOUNDS_KEPT
+from evenkeel.domain.model.flavours import BOUNDS_KEPT, GIVEN_UP_WITHIN
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool, Pool
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
+from evenkeel.domain.model.values import provider_words
 from evenkeel.domain.rebalancing.health.backoff import impaired_until, own_state
+from evenkeel.domain.rebalancing.health.not_offered import has_new_template, is_not_offered
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 from evenkeel.domain.rebalancing.health.unhealthy import PROBE_AFTER
 
@@ -204,6 +206,7 @@ def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
         draft.health.doubted_since, draft.health.probes_slowly = failure.last_failure, health.starts_slowly
         draft.health.is_proven = health.state.fence_ended
         rule = Rule.PROBING_AFTER_ARRIVAL if is_early else Rule.PROBING_AFTER_BACKOFF
+        rule = Rule.PROBING_AFTER_CHANGE if has_new_template(draft.group, failure) else rule
         draft.add_reason(rule, **_facts(failure))
 
 
@@ -232,13 +235,17 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
     ends = (failure.backoff_until, health.impaired_until)
     draft.health.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
     if (since := health.state.arrivals.waiting_since) is not None:
-        draft.health.refused_since = next((report for report in failure.reports if report >= since), since)
+        # The wait begins with a check, which is later than the refusal that it has found.
+        earliest = since - GIVEN_UP_WITHIN.get(group.key.flavour, timedelta(0))
+        draft.health.refused_since = next((report for report in failure.reports if report >= earliest), since)
     if group.ours.published is None or group.ours.published.state is not State.FENCED:
         draft.failed_at = failure.last_failure
     if health.impaired_until is not None:
         draft.add_reason(Rule.ZONE_IMPAIRED, zone=group.identity.zone, until=health.impaired_until)
     else:
-        draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=failure.backoff_until)
+        zone = group.identity.zone if is_not_offered(failure.message) else None
+        missing = {} if zone is None else {"not_offered": zone}
+        draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=failure.backoff_until, **missing)
 
 
 def _lost_before(draft: Draft, health: _Health, backoff: BackoffPolicy, now: datetime) -> datetime | None:
@@ -257,7 +264,8 @@ def _lost_before(draft: Draft, health: _Health, backoff: BackoffPolicy, now: dat
 
 
 def _facts(failure: FailureHistory) -> Mapping[str, Fact]:
-    return {"kind": failure.failure_class.value, "failures": failure.failures}
+    words = provider_words(failure.message)
+    return {"kind": failure.failure_class.value, "failures": failure.failures, **({"words": words} if words else {})}
 
 
 def _explain_replicas(draft: Draft, contest: ContestHistory) -> None:

@@ -7,7 +7,7 @@ Cluster Autoscaler reads two kinds of text: ``clusterapi:namespace=ns,clusterNam
 seed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -16,6 +16,16 @@ from evenkeel.domain.model.values import BadValueError
 
 _MCM_KEY = "k8s.io/cluster-autoscaler/"
 _PROVIDERS = {"clusterapi": ("cluster-api", "openshift"), "mcm": ("gardener",), "asg": (AUTO_SCALING,)}
+_FORMS = {
+    "clusterapi": "clusterapi:namespace=...,clusterName=...,label=value",
+    "mcm": f"mcm:{_MCM_KEY}<shoot>",
+    "asg": "asg:tag=key,key=value",
+}
+
+
+def discovery_forms(flavours: Collection[str]) -> list[str]:
+    """Return the forms of the strings that select groups of these flavours."""
+    return [_FORMS[provider] for provider, of_it in _PROVIDERS.items() if not set(of_it).isdisjoint(flavours)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +49,7 @@ class Discovery:
         if provider == "mcm":
             shoot = rest.removeprefix(_MCM_KEY)
             if not rest.startswith(_MCM_KEY) or not shoot:
-                raise BadValueError(f"write mcm:{_MCM_KEY}<shoot>")
+                raise BadValueError(f"write {_FORMS[provider]}")
             return cls(flavours=flavours, shoot=shoot)
         if provider == "asg":
             return cls._of_tags(rest)
@@ -47,7 +57,7 @@ class Discovery:
         for part in filter(None, rest.split(",")):
             key, equals, value = part.partition("=")
             if not equals or not key:
-                raise BadValueError("write clusterapi:namespace=...,clusterName=...,label=value")
+                raise BadValueError(f"write {_FORMS[provider]}")
             parts[key] = value
         # An empty namespace or clusterName matches every object. A label without a value matches an empty value.
         namespace, cluster = parts.pop("namespace", "") or None, parts.pop("clusterName", "") or None
@@ -58,8 +68,12 @@ class Discovery:
         kind, _, tags = text.partition("=")
         pairs = [tag.partition("=") for tag in tags.split(",") if tag]
         if kind != "tag" or not pairs or not all(key for key, _, _ in pairs):
-            raise BadValueError("write asg:tag=key,key=value")
+            raise BadValueError(f"write {_FORMS['asg']}")
         return cls(flavours=(AUTO_SCALING,), tags={key: value for key, _, value in pairs})
+
+    def selects_from(self, flavours: Collection[str]) -> bool:
+        """Return True if the string can select groups of one of these flavours."""
+        return not set(self.flavours).isdisjoint(flavours)
 
     def matches(self, *, flavour: str, namespace: str, cluster: str, labels: Mapping[str, str]) -> bool:
         """Return True if an autoscaler with this string would discover the object."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter, is_
 from typing import Any
 
-from evenkeel.domain.model.flavours import AUTO_SCALING
+from evenkeel.domain.model.flavours import AUTO_SCALING, ZONE_FIELDS
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Skipped
@@ -349,7 +349,9 @@ def _check_numbers(
         problems.append(Problem.of(ProblemKind.MIN_ABOVE_MAX, minimum=pool_min, maximum=pool_max))
     for group in pool.groups:
         if group.identity.zone is None and not any(fault.field == "zone" for fault in group.unreadable.faults):
-            problems.append(Problem.of(ProblemKind.NO_ZONE, group=str(group.key)))
+            kind = group.identity.kind
+            field = ZONE_FIELDS.get(group.key.flavour) if kind == "MachineDeployment" else None
+            problems.append(Problem.of(ProblemKind.NO_ZONE, group=str(group.key), scalable=kind, field=field))
         if group.owner.max_only and (
             group.managers.replicas_by == "cluster-autoscaler" or group.status.autoscaler_failure is not None
         ):

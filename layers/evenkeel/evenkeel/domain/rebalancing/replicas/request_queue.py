@@ -32,7 +32,8 @@ def assign_requests(
     state, now = check.state, check.now
     queue = RequestQueue(pools, state.pools, now, absent)
     waiting: Sequence[ScaleRequest] = () if check.policy.restoring else state.scale_requests
-    unconfirmed = [] if pools else [request for request in waiting if _awaits_second_check(request, now)]
+    is_empty = not pools and not check.observation.groups
+    unconfirmed = [request for request in waiting if is_empty and _awaits_second_check(request, now)]
     waiting = [request for request in waiting if request not in unconfirmed]
     # A request that awaits readable pods also counts as unfinished.
     opposed = queue.opposed(waiting)

@@ -1,0 +1,126 @@
+"""A machine type that a zone does not offer is tried once a day, and at once after a change."""
+
+from datetime import timedelta
+
+import pytest
+
+from evenkeel.domain.model.groups import GroupTemplate, MachineFailure, NodeGroup, State
+from evenkeel.domain.rebalancing.health.not_offered import is_not_offered
+from evenkeel.texts.english import sentences
+from tests.builders import MINUTE, Played, machines, numbers, zones
+from tests.parts import replace
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+REFUSED = (
+    "Your requested instance type (g4dn.xlarge) is not supported in your requested Availability Zone (a). Please retry "
+    "your request by not specifying an Availability Zone or choosing b, c."
+)
+
+
+def pool() -> Played:
+    groups = [replace(each, template=GroupTemplate(key="g4dn")) for each in zones((1, 1, 1), bounds=[(0, 4)] * 3)]
+    return Played(groups, numbers(0, 12))
+
+
+def with_machines(played: Played, zone: str, group: NodeGroup) -> None:
+    played.groups = [group if each.identity.zone == zone else each for each in played.groups]
+
+
+def refuse(played: Played, zone: str = "a") -> None:
+    """One more node is ordered in the zone, and refused now."""
+    (group,) = [each for each in played.groups if each.identity.zone == zone]
+    (*ran, new) = machines(replace(group, requested=group.running + 1), MINUTE).machines or ()
+    failure = MachineFailure(code="Failed", message=REFUSED, at=played.now)
+    failed = replace(new, created_at=played.now, failure=failure)
+    with_machines(played, zone, replace(group, requested=group.running + 1, machines=(*ran, failed)))
+
+
+def give_up(played: Played, zone: str = "a") -> None:
+    (group,) = [each for each in played.groups if each.identity.zone == zone]
+    with_machines(played, zone, replace(group, requested=group.running, machines=None))
+
+
+def state_of(played: Played, seconds: float = 0) -> State:
+    return played.look(seconds).groups[0].state
+
+
+def test_the_zone_is_fenced_for_a_day_and_then_gets_one_machine() -> None:
+    played = pool()
+    refuse(played)
+    (fenced, *_) = played.look().groups
+    assert fenced.state is State.FENCED
+    (reason,) = [text for text in sentences(fenced.reasons) if text.startswith("fenced until")]
+    assert reason.startswith("fenced until 2026-01-16T12:00:00Z: capacity failure no. 1")
+    assert "zone a does not offer this machine type, so Evenkeel tries it once a day" in reason
+    give_up(played)
+    states = [state_of(played, HOUR.total_seconds()) for _ in range(24)]
+    assert set(states) == {State.FENCED}, "neither after 5 nor after 30 min, and not forgotten after 3 h"
+    assert state_of(played, 60) is State.PROBING
+    refuse(played)
+    assert state_of(played) is State.FENCED
+    give_up(played)
+    assert state_of(played, (DAY - MINUTE).total_seconds()) is State.FENCED
+
+
+def test_another_machine_template_ends_the_fence() -> None:
+    played = pool()
+    refuse(played)
+    played.look()
+    give_up(played)
+    assert state_of(played, 60) is State.FENCED
+    played.groups = [replace(each, template=GroupTemplate(key="m5")) for each in played.groups]
+    (probing, *_) = played.look(60).groups
+    assert probing.state is State.PROBING
+    assert any("probing: the machine template has changed since" in text for text in sentences(probing.reasons))
+    assert probing.bounds is not None
+    assert probing.bounds.max == probing.requested + 1
+    played.look(60)
+    refuse(played)
+    assert state_of(played, 60) is State.FENCED, "the zone lacks the new type, too"
+    give_up(played)
+    assert state_of(played, 60) is State.FENCED
+
+
+def test_an_old_report_of_the_former_type_does_not_fence_the_new_one() -> None:
+    played = pool()
+    refuse(played)
+    played.look()
+    played.groups = [replace(each, template=GroupTemplate(key="m5")) for each in played.groups]
+    assert state_of(played, 60) is State.PROBING
+    assert state_of(played, 60) is State.PROBING
+
+
+def test_a_machine_that_was_ordered_by_hand_and_runs_ends_the_fence() -> None:
+    played = pool()
+    refuse(played)
+    played.look()
+    give_up(played)
+    played.look(600)
+    (group,) = [each for each in played.groups if each.identity.zone == "a"]
+    by_hand = replace(group, requested=group.running + 1)
+    (*ran, new) = machines(by_hand, MINUTE).machines or ()
+    with_machines(
+        played,
+        "a",
+        replace(
+            by_hand, running=by_hand.requested, machines=(*ran, replace(new, has_node=True, created_at=played.now))
+        ),
+    )
+    assert state_of(played, 60) is not State.FENCED
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (REFUSED, True),
+        ("Unsupported: " + REFUSED, True),
+        ("Machine type with name 'n2-standard-4' does not exist in zone 'europe-west1-b'.", True),
+        ("InvalidInstanceType.ZoneNotSupported: The specified zone does not support this instancetype.", True),
+        ("InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity", False),
+        ("unsupported location for server type", False),  # Hetzner says so where it has only run out of the type
+        ("SkuNotAvailable: The requested size is currently not available in zone 1", False),
+        ("", False),
+    ],
+)
+def test_only_a_type_that_is_not_offered_waits_for_a_day(message: str, expected: bool) -> None:
+    assert is_not_offered(message) is expected
