@@ -7,6 +7,7 @@ import pytest
 from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED
 from evenkeel.domain.model.choices import DemandStage, Level, SurviveZones
+from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
@@ -23,6 +24,8 @@ from tests.builders import (
     MINUTE,
     NOW,
     Played,
+    group,
+    key,
     minima,
     numbers,
     pool_plan,
@@ -72,12 +75,40 @@ def test_a_pool_orders_what_it_lacks(start: tuple[int, ...], minimum: int, end: 
 def test_weights_zone_max_and_frozen_zones_count() -> None:
     policy = surviving(numbers(6, 40))
     weighted = [replace(group, weight=weight) for group, weight in zip(zones((0, 0, 0)), (2, 1, 1), strict=True)]
-    assert requested(rested(weighted, policy)) == (6, 3, 3)
+    assert requested(rested(weighted, policy)) == (3, 3, 3)
     capped = [replace(zones((0, 0, 0))[0], zone_max=1), *zones((0, 0, 0))[1:]]
     assert requested(rested(capped, policy)) == (1, 5, 5)
     for stays in ({"frozen_because": stated("rolling out")}, {"launches_stopped": stated("Launch suspended")}):
         left = [replace(zones((2, 0, 0))[0], **stays), *zones((0, 0, 0))[1:]]
         assert requested(rested(left, policy)) == (2, 4, 4)
+
+
+def weighing(nodes: tuple[int, ...], *weights: int) -> list[NodeGroup]:
+    return [replace(group, weight=weight) for group, weight in zip(zones(nodes), weights, strict=True)]
+
+
+@pytest.mark.parametrize("weights", [(3, 1, 1), (1000, 1, 1)])
+def test_a_pool_that_survives_gets_nothing_whatever_its_weights(weights: tuple[int, ...]) -> None:
+    pool = rested(weighing((3, 3, 3), *weights), surviving(numbers(6, 9)))
+    assert (requested(pool), minima(pool)) == ((3, 3, 3), (3, 3, 3))
+    assert notes(pool) == ["survives one zone: yes; keeps 3 more nodes for it"]
+
+
+def test_weights_decide_only_between_zones_that_help_equally() -> None:
+    policy = surviving(numbers(7, 40))
+    assert requested(rested(weighing((0, 0, 0), 1, 3, 3), policy)) == (3, 4, 4)
+    assert requested(rested(weighing((0, 0, 0), 3, 1, 3), policy)) == (4, 3, 4)
+
+
+def test_two_groups_of_a_zone_share_its_nodes() -> None:
+    groups = [*zones((0, 0)), group("a", 0, key=key("second"))]
+    assert requested(rested(groups, surviving(numbers(8, 40)))) == (4, 4, 8)
+
+
+def test_a_pool_above_its_maximum_that_survives_is_not_said_to_be_lost() -> None:
+    groups = [replace(group("a", 10), frozen_because=stated("rolling out")), group("b", 3), group("c", 3)]
+    pool = pool_plan(groups, surviving(numbers(6, 12)))
+    assert notes(pool) == ["survives one zone: yes; keeps 10 more nodes for it"]
 
 
 def test_without_an_autoscaler_the_same_nodes_are_ordered() -> None:

@@ -415,7 +415,6 @@ class SurvivalDraft:
     """The nodes with which a pool survives the loss of one zone (``domain.survival``)."""
 
     facts: SurvivalFacts | None = None  # None: Evenkeel does not read pods
-    least: int | None = None  # the fewest nodes with which the pool survives; None: it cannot, or ``facts`` are used
     result: Survival | None = None  # None: not known, because not all pods were read
 
 

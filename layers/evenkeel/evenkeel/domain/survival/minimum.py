@@ -1,7 +1,7 @@
 """The nodes of a pool that must survive the loss of any one zone, without knowledge of its pods.
 
-After the loss, PoolMinimum must remain. The fewest nodes with which that holds are divided evenly, and each part is a
-zone's min. Every rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps these nodes, too.
+After the loss, PoolMinimum must remain. Each zone's part of the fewest nodes with which that holds is its min. Every
+rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps these nodes, too.
 
 - A zone's min is at most its nodes, and follows from the nodes of the other zones. So a pool that survives can always
   lose its spare nodes.
@@ -19,7 +19,7 @@ from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.replicas.raising import raise_together
-from evenkeel.domain.survival.counts import Share, levelled, rest
+from evenkeel.domain.survival.counts import Share, fewest, rest
 
 
 def set_survival_minima(pool: PoolDraft) -> None:
@@ -31,15 +31,14 @@ def set_survival_minima(pool: PoolDraft) -> None:
         _set_minima_for_pods(pool, survival, survival.facts)
         return
     fixed = [draft.requested if _is_fixed(draft) else 0 for draft in pool.groups]
-    level = levelled(_shares(pool.groups, fixed), pool.pool.min)
-    if not _is_possible(pool, level) or level is None:
+    minima = fewest(_shares(pool.groups, fixed), pool.pool.min)
+    if not _is_possible(pool, minima) or minima is None:
         survival.result = Survival(possible=False)
         return
-    survival.least = sum(level)
     if not any([draft.zone_fails or draft.state is State.PROBING for draft in pool.groups]):
         enough = _with_enough(pool, [draft.requested for draft in pool.groups])
-        level = levelled(_shares(pool.groups, fixed, enough), pool.pool.min, total=sum(level)) or enough
-    for draft, nodes in zip(pool.groups, level, strict=True):
+        minima = fewest(_shares(pool.groups, fixed, enough), pool.pool.min) or enough
+    for draft, nodes in zip(pool.groups, minima, strict=True):
         draft.limits.survival_min = nodes
 
 
@@ -66,13 +65,14 @@ def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: Surviv
         draft.limits.survival_bound = published if facts.result is None else facts.minima.get(draft.key, 0)
 
 
-def _is_possible(pool: PoolDraft, level: Sequence[int] | None) -> bool:
+def _is_possible(pool: PoolDraft, least: Sequence[int] | None) -> bool:
+    """Report why the pool cannot survive. ``least``: the fewest nodes with which it can; None: its limits forbid it."""
     if pool.pool.zones < 2:
         pool.problem(ProblemKind.SURVIVES_NO_ZONE)
-    elif level is None:
+    elif least is None:
         pool.problem(ProblemKind.SURVIVAL_PAST_ZONES, minimum=pool.pool.min)
-    elif sum(level) > pool.pool.max:
-        pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=sum(level), maximum=pool.pool.max)
+    elif sum(least) > pool.pool.max and _short(pool, [draft.requested for draft in pool.groups]):
+        pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=sum(least), maximum=pool.pool.max)
     else:
         return True
     return False
@@ -115,23 +115,26 @@ def _lacking(pool: PoolDraft) -> list[int]:
 def report_survival(pool: PoolDraft) -> None:
     """Set the result: by how many running nodes the pool is short of surviving, and how many it keeps for that."""
     survival = pool.survival
-    if survival is None or survival.least is None:
+    if survival is None or survival.facts is not None or survival.result is not None or pool.opens:
         return
-    needed = pool.pool.min
     running = [min(draft.requested, draft.group.running) for draft in pool.groups]
-    short = max(0, needed - rest([draft.group.identity.zone or "" for draft in pool.groups], running))
+    short = _short(pool, running)
     if short:
         # With the next nodes, another zone may become the largest. So the pool may need more nodes than remain to be
         # replaced.
         short = max(short, sum(_with_enough(pool, running)) - sum(running))
     kept = sum(min(draft.limits.survival_min, draft.requested) for draft in pool.groups)
-    survival.result = Survival(short=short, held=max(0, kept - needed))
+    survival.result = Survival(short=short, held=max(0, kept - pool.pool.min))
+
+
+def _short(pool: PoolDraft, nodes: Sequence[int]) -> int:
+    """Return how many nodes of PoolMinimum are missing after the loss of the largest zone."""
+    return max(0, pool.pool.min - rest([draft.group.identity.zone or "" for draft in pool.groups], nodes))
 
 
 def _with_enough(pool: PoolDraft, nodes: Sequence[int]) -> list[int]:
     """Return the nodes of each group after the fewest additions with which the pool survives."""
-    total = 0 if pool.survival is None else pool.survival.least or 0
-    enough = levelled(_shares(pool.groups, nodes), pool.pool.min, total=total)
+    enough = fewest(_shares(pool.groups, nodes), pool.pool.min)
     return list(nodes) if enough is None else enough
 
 
