@@ -43,6 +43,8 @@ from tests.property.survival.test_counts_properties import arrive, surviving
 from tests.unit.kubernetes.test_read_groups import only
 from tests.workloads import node, pod, template
 
+LARGEST = "no zone has more nodes, and a further node would be lost with it"
+
 
 def notes(pool: PoolPlan) -> list[str]:
     return [note for note in pool_json(pool).get("notes", ()) if note.startswith("survives")]
@@ -143,13 +145,60 @@ def test_a_pool_that_cannot_survive_is_planned_as_without_the_setting(
     assert notes(pool) == []
 
 
+@pytest.mark.parametrize(
+    ("groups", "policy", "says"),
+    [
+        (
+            zones((10, 1, 1)),
+            numbers(6, 12),
+            f"short of 4 nodes; no node is ordered in a: {LARGEST}; "
+            "no node is ordered in b: the pool is at its max; no node is ordered in c: the pool is at its max",
+        ),
+        (
+            [replace(group("a", 1), frozen_because=stated("paused")), group("b", 9), group("c", 2)],
+            numbers(6, 12),
+            "short of 3 nodes; no node is ordered in a: the group is frozen; "
+            f"no node is ordered in b: {LARGEST}; "
+            "no node is ordered in c: the pool is at its max",
+        ),
+        (
+            [group("a", 1, zone_max=1), group("b", 9), group("c", 2)],
+            numbers(6, 12),
+            "short of 3 nodes; no node is ordered in a: the group is at its max; "
+            f"no node is ordered in b: {LARGEST}; "
+            "no node is ordered in c: the pool is at its max",
+        ),
+    ],
+)
+def test_each_zone_without_a_node_says_why(groups: Any, policy: Policy, says: str) -> None:
+    assert notes(rested(groups, surviving(policy)))[0].startswith(f"survives one zone: {says}")
+
+
+def test_a_recent_change_and_max_step_are_causes() -> None:
+    policy = surviving(numbers(6, 40))
+    changed = Played(zones((2, 2, 2)), replace(policy, settings=replace(policy.settings, max_step=1)))
+    (survives,) = notes(changed.look())
+    assert "; no node is ordered in b: max_step is 1: later runs add 2 more nodes; " in survives
+    (survives,) = notes(changed.look(10))
+    assert "; no node is ordered in b: the pool's replicas have just changed; " in survives
+
+
+def test_a_pool_that_cannot_survive_names_the_zones_that_keep_their_nodes() -> None:
+    frozen = replace(group("a", 0), frozen_because=stated("paused"))
+    policy = surviving(numbers(6, 9))
+    (past_max,) = problems_of(pool_plan([frozen, group("b", 3), group("c", 3)], policy).report.problems)
+    assert past_max == ("cannot survive: needs 12, PoolMaximum is 9; no node is ordered in a: the group is frozen")
+    (past_zones,) = problems_of(pool_plan([frozen, group("b", 3)], policy).report.problems)
+    assert past_zones.endswith("without the largest zone; no node is ordered in a: the group is frozen")
+
+
 def test_an_outage_orders_nothing_and_its_end_one_machine_at_first() -> None:
     policy = surviving(numbers(6, 40))
     assert requested(pool_plan(zones((0, 3, 3)), policy, fenced=["a"])) == (0, 3, 3)
     assert requested(pool_plan(zones((0, 3, 3)), policy, probing=["a"])) == (1, 3, 3)
     held = pool_plan(zones((0, 3, 3)), policy, fenced=["a"])
     assert minima(held) == (0, 3, 3)
-    assert notes(held)[0].startswith("survives one zone: short of 3 nodes")
+    assert notes(held)[0].startswith("survives one zone: short of 3 nodes; no node is ordered while a is fenced")
 
 
 def test_members_that_disagree_make_the_pool_invalid() -> None:

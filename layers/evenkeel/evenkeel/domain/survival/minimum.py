@@ -11,6 +11,7 @@ rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps these nodes, too.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from evenkeel.domain.model.drafts import LASTING_CAPS, Draft, PoolDraft, SurvivalDraft
 from evenkeel.domain.model.groups import State
@@ -19,6 +20,7 @@ from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.replicas.raising import raise_together
+from evenkeel.domain.survival.causes import causes_of, fixed_zones
 from evenkeel.domain.survival.counts import Share, fewest, rest
 
 
@@ -30,7 +32,7 @@ def set_survival_minima(pool: PoolDraft) -> None:
     if survival.facts is not None:
         _set_minima_for_pods(pool, survival, survival.facts)
         return
-    fixed = [draft.requested if _is_fixed(draft) else 0 for draft in pool.groups]
+    fixed = [0 if draft.fixed_because is None else draft.requested for draft in pool.groups]
     minima = fewest(_shares(pool.groups, fixed), pool.pool.min)
     if not _is_possible(pool, minima) or minima is None:
         survival.result = Survival(possible=False)
@@ -53,7 +55,7 @@ def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: Surviv
         pool.problem(ProblemKind.SURVIVES_NO_ZONE)
         survival.result = Survival(possible=False)
     elif facts.missing and needs > pool.pool.max:
-        pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=needs, maximum=pool.pool.max)
+        pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=needs, maximum=pool.pool.max, why=())
         survival.result = Survival(possible=False)
     elif full := [draft for draft in pool.groups if facts.missing.get(draft.key, 0) > _cap(draft) - draft.requested]:
         zones = tuple(draft.group.identity.zone or "" for draft in full)
@@ -70,9 +72,10 @@ def _is_possible(pool: PoolDraft, least: Sequence[int] | None) -> bool:
     if pool.pool.zones < 2:
         pool.problem(ProblemKind.SURVIVES_NO_ZONE)
     elif least is None:
-        pool.problem(ProblemKind.SURVIVAL_PAST_ZONES, minimum=pool.pool.min)
+        pool.problem(ProblemKind.SURVIVAL_PAST_ZONES, minimum=pool.pool.min, why=fixed_zones(pool.groups))
     elif sum(least) > pool.pool.max and _short(pool, [draft.requested for draft in pool.groups]):
-        pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=sum(least), maximum=pool.pool.max)
+        needs, maximum, why = sum(least), pool.pool.max, fixed_zones(pool.groups)
+        pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=needs, maximum=maximum, why=why)
     else:
         return True
     return False
@@ -84,21 +87,28 @@ def order_to_survive(pool: PoolDraft) -> None:
     Each zone gets its share. A probing zone gets one machine. The rest of its share goes to no other zone.
     """
     lacking = _lacking(pool)
-    if not any(lacking) or any([draft.zone_fails for draft in pool.groups]):
+    if pool.survival is None or not any(lacking):
         return
+    raised = [] if any([draft.zone_fails for draft in pool.groups]) else _order(pool, lacking)
+    pool.survival.causes = causes_of(pool, lacking, raised)
+
+
+def _order(pool: PoolDraft, lacking: Sequence[int]) -> list[str]:
+    """Order the nodes that each group lacks, as far as limits allow. Return the keys of the raised groups."""
     limits = [min(draft.room_for_pods, nodes) for draft, nodes in zip(pool.groups, lacking, strict=True)]
     wanted = min(sum(limits), pool.bounds.pool_max - pool.target)
     if wanted <= 0:
-        return
+        return []
     if not pool.may_raise:
         if pool.replicas.unchanged_since is not None:
             pool.check_at.append(pool.replicas.unchanged_since + pool.pool.standstill)
-        return
+        return []
     raised = raise_together(pool.groups, min(wanted, pool.may_add), limits)
     for draft, more in raised:
         draft.add_reason(Rule.SURVIVAL_ORDER, count=more)
     later = pool.add(sum(more for _, more in raised), wanted)
     pool.replicas.later = max(pool.replicas.later, later)
+    return [draft.key for draft, _ in raised]
 
 
 def _lacking(pool: PoolDraft) -> list[int]:
@@ -113,10 +123,18 @@ def _lacking(pool: PoolDraft) -> list[int]:
 
 
 def report_survival(pool: PoolDraft) -> None:
-    """Set the result: by how many running nodes the pool is short of surviving, and how many it keeps for that."""
+    """Set the result, with the reasons why zones get no node."""
     survival = pool.survival
-    if survival is None or survival.facts is not None or survival.result is not None or pool.opens:
+    if survival is None or pool.opens:
         return
+    if survival.facts is None and survival.result is None:
+        survival.result = _result(pool)
+    if survival.causes and survival.result is not None:
+        survival.result = replace(survival.result, causes=survival.causes)
+
+
+def _result(pool: PoolDraft) -> Survival:
+    """Return by how many running nodes the pool is short of surviving, and how many it keeps for that."""
     running = [min(draft.requested, draft.group.running) for draft in pool.groups]
     short = _short(pool, running)
     if short:
@@ -124,7 +142,7 @@ def report_survival(pool: PoolDraft) -> None:
         # replaced.
         short = max(short, sum(_with_enough(pool, running)) - sum(running))
     kept = sum(min(draft.limits.survival_min, draft.requested) for draft in pool.groups)
-    survival.result = Survival(short=short, held=max(0, kept - pool.pool.min))
+    return Survival(short=short, held=max(0, kept - pool.pool.min))
 
 
 def _short(pool: PoolDraft, nodes: Sequence[int]) -> int:
@@ -147,17 +165,12 @@ def _shares(drafts: Sequence[Draft], least: Sequence[int], most: Sequence[int] |
         Share(
             zone=draft.group.identity.zone or "",
             least=low,
-            most=low if _is_fixed(draft) else max(low, _cap(draft) if most is None else most[i]),
+            most=low if draft.fixed_because is not None else max(low, _cap(draft) if most is None else most[i]),
             weight=draft.group.annotations.weight,
             tie=draft.tie,
         )
         for i, (draft, low) in enumerate(zip(drafts, least, strict=True))
     ]
-
-
-def _is_fixed(draft: Draft) -> bool:
-    is_left = draft.group.status.launches_stopped is not None
-    return draft.state is State.FROZEN or is_left or not draft.replicas_are_ours
 
 
 def _cap(draft: Draft) -> int:
