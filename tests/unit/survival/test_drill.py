@@ -1,5 +1,6 @@
 """A drill from its begin to its report, with every port in memory."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from evenkeel.domain.survival.drill import Drill, End, PoolZones
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import plenty
 from tests.house import House, replaced_first
+from tests.unit.kubernetes.test_server_time import SkewedHouse
 
 WHO = {"by": "arn:aws:sts::123456789012:assumed-role/platform/jane", "reason": "quarterly rehearsal"}
 FORECAST = {
@@ -87,6 +89,24 @@ def test_a_drill_fences_its_zone_until_its_time_and_the_report_is_kept() -> None
     assert (ended["cause"], ended["drill"]) == ("drill-ended", report)
     assert ended["what"].endswith("quarterly rehearsal; its time was over")
     assert all(group.running == 2 for group in house.cluster.groups.values()), "no node has gone"
+
+
+class SkewedDrill(Drilled, SkewedHouse):
+    """The cluster's clock differs from Evenkeel's."""
+
+
+@pytest.mark.parametrize("skew", [-10 * MINUTE, 10 * MINUTE, 45 * MINUTE])
+def test_a_clock_that_differs_does_not_change_how_long_the_zone_is_fenced(skew: timedelta) -> None:
+    house = SkewedDrill(skew)
+    house.begin()
+    for _ in range(29):
+        assert house.is_fenced
+        (fenced,) = [group for group in house.ask("plan")["plan"]["pools"][0]["groups"] if group["zone"] == "a"]
+        assert fenced["state"] == "fenced"
+        house.run()
+    house.runs(2)
+    assert not house.is_fenced
+    assert house.report["ended"] == {"at": "2026-01-15T12:33:00Z", "why": "time"}
 
 
 def test_a_cluster_without_a_drill_and_after_one_is_steady() -> None:

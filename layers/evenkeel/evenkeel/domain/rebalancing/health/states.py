@@ -19,7 +19,7 @@ this early probe, a pool recovers sooner from an outage of seconds in all zones 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from evenkeel.domain.model.drafts import Draft, MachineCounts
 from evenkeel.domain.model.failures import class_of
@@ -91,6 +91,14 @@ def fenced_groups(pools: Iterable[AnyPool], state: ClusterState, now: datetime) 
     drafts = [draft for pool in pools if isinstance(pool, Pool) for draft in assess(pool, state, now)]
     fenced = [draft.group for draft in drafts if draft.state is State.FENCED]
     return [group for group in fenced if group.annotations.fencing_enabled]
+
+
+def by_clock_of_cluster(state: ClusterState, skew: timedelta) -> ClusterState:
+    """Return the state with the ends of impairments by the API server's clock, as the time of a plan is.
+
+    ``skew``: the API server's clock minus Evenkeel's, by which events, operators and drills set these ends.
+    """
+    return replace(state, zones={zone: until + skew for zone, until in state.zones.items()}) if skew else state
 
 
 def without_drill(state: ClusterState) -> ClusterState:
