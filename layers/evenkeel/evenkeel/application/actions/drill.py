@@ -19,7 +19,7 @@ from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.model.zone_names import zone_called
-from evenkeel.domain.survival.drill import LONGEST, SHORTEST, Drill, End, Ended, zones_of
+from evenkeel.domain.survival.drill import LONGEST, SHORTEST, Drill, End, Ended, failing_elsewhere, pools_of, zones_of
 from evenkeel.state_records import fenced_zones
 from evenkeel.texts.drill import drill_text
 from evenkeel.texts.english import duration, rfc3339
@@ -101,6 +101,10 @@ def _begin(call: Call, fields: DrillFields) -> Answer:
     _refuse_if_busy(call, stored)
     plan = _healthy_plan(call)
     zone = _known_zone(call, fields, stored, plan)
+    if (failing := failing_elsewhere(zone, pools_of(plan))) is not None:
+        pool, other = failing
+        text = f"pool {pool.rpartition('/')[2]} of {call.cluster} fails in zone {other}"
+        raise BadRequestError(f"{text}: begin a drill once it is healthy there")
     pools = [pool for pool in plan.pools if any(group.group.identity.zone == zone for group in pool.groups)]
     answer = _not_written(call, stored, zone, pools)
     if answer is not None or fields.dry_run:
