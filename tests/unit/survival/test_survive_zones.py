@@ -1,5 +1,6 @@
 """survive-zones: what a pool keeps, orders and reports, setting by setting."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.builders import (
     MINUTE,
     NOW,
     Played,
+    drafted,
     group,
     key,
     minima,
@@ -181,6 +183,44 @@ def test_a_recent_change_and_max_step_are_causes() -> None:
     assert "; no node is ordered in b: max_step is 1: later runs add 2 more nodes; " in survives
     (survives,) = notes(changed.look(10))
     assert "; no node is ordered in b: the pool's replicas have just changed; " in survives
+
+
+def test_a_group_closed_to_pods_keeps_no_room_for_them() -> None:
+    """Other zones get the nodes instead."""
+    closed = group("a", 0, closed_because=stated("no cpu"))
+    pool = rested([closed, group("b", 3), group("c", 3)], surviving(numbers(6, 40)))
+    assert requested(pool) == (0, 6, 6)
+    (draft,) = drafted([closed], numbers(0, 40)).groups
+    assert draft.room > draft.room_for_pods == 0
+
+
+def test_only_running_nodes_count_as_holding_a_survivor() -> None:
+    policy = surviving(numbers(6, 9))
+    pool = pool_plan(zones((3, 3, 3), running=(3, 3, 2)), policy)
+    assert notes(pool) == ["survives one zone: short of 1 node; keeps 3 more nodes for it"]
+    more_than_requested = pool_plan(zones((3, 3, 2), running=(3, 3, 4)), policy, fenced=["a"])
+    assert notes(more_than_requested)[0].startswith("survives one zone: short of 1 node; ")
+
+
+def test_a_probing_zone_does_not_count_for_the_minimum() -> None:
+    """The node that it gets may fail. So the other zones keep only their shares of a level pool."""
+    policy = surviving(numbers(6, 40))
+    assert minima(pool_plan(zones((0, 6, 6)), policy)) == (0, 6, 6)
+    assert minima(pool_plan(zones((0, 6, 6)), policy, probing=["a"])) == (0, 3, 3)
+
+
+def test_no_needed_node_is_removed_however_many_trials_were_made() -> None:
+    """Of 33 nodes with one pod in each of two zones, 17 in each zone have places for all 66 pods."""
+    a, b = (group(zone, 33, bounds=(0, 99), template=template()) for zone in "ab")
+    nodes = [node(f"{zone}{i:02}", zone, group=each.key) for zone, each in (("a", a), ("b", b)) for i in range(33)]
+    pods = [pod(f"p-{each.name}", cpu="1", memory="1", node=each.name) for each in nodes]
+    policy = replace(surviving(numbers(0, 99)), demand=DemandStage.ADVISE)
+    observation = Observation(groups=(a, b), workload=Workload(nodes=tuple(nodes), pods=tuple(pods), whole=True))
+    (pool,) = plan(observation, ClusterState(), policy, NOW).pools
+    assert pool.demand.advice is not None
+    needed = Counter(each.group for each in pool.demand.advice.nodes if each.needed is not None)
+    assert min(needed[a.key], needed[b.key]) >= 17
+    assert needed.total() < 66
 
 
 def test_a_pool_that_cannot_survive_names_the_zones_that_keep_their_nodes() -> None:

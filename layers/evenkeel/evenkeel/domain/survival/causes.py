@@ -7,9 +7,16 @@ from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Reason, Rule
 
 
+def fixed_because(draft: Draft) -> Reason | None:
+    """Return why a group cannot get nodes for a lasting reason of its own; None: it can."""
+    if draft.group.template.closed_because is not None:
+        return Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN)
+    return draft.fixed_because
+
+
 def fixed_zones(drafts: Iterable[Draft]) -> tuple[Reason, ...]:
-    """Return why zones keep their replicas, for each group whose replicas Evenkeel may not change."""
-    fixed = [(draft, draft.fixed_because) for draft in drafts]
+    """Return why zones cannot get nodes, for each group with a lasting reason."""
+    fixed = [(draft, fixed_because(draft)) for draft in drafts]
     return tuple(_no_node_in(draft, why) for draft, why in fixed if why is not None)
 
 
@@ -44,14 +51,12 @@ def _no_node_in(draft: Draft, why: Reason) -> Reason:
 
 
 def _obstacle(pool: PoolDraft, draft: Draft, lacks: int) -> Reason:
-    if draft.fixed_because is not None:
-        return draft.fixed_because
+    if (fixed := fixed_because(draft)) is not None:
+        return fixed
     if not draft.room:
         return Reason.of(Rule.AT_ITS_MAX)
     if not lacks:
         return Reason.of(Rule.LARGEST_ZONE)
-    if draft.group.template.closed_because is not None:
-        return Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN)
     if draft.state is not State.HEALTHY:
         return Reason.of(Rule.IN_STATE, state=draft.state.value)
     if pool.target >= pool.bounds.pool_max:

@@ -20,7 +20,7 @@ from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.replicas.raising import raise_together
-from evenkeel.domain.survival.causes import causes_of, fixed_zones
+from evenkeel.domain.survival.causes import causes_of, fixed_because, fixed_zones
 from evenkeel.domain.survival.counts import Share, fewest, rest
 
 
@@ -32,7 +32,7 @@ def set_survival_minima(pool: PoolDraft) -> None:
     if survival.facts is not None:
         _set_minima_for_pods(pool, survival, survival.facts)
         return
-    fixed = [0 if draft.fixed_because is None else draft.requested for draft in pool.groups]
+    fixed = [0 if fixed_because(draft) is None else draft.requested for draft in pool.groups]
     minima = fewest(_shares(pool.groups, fixed), pool.pool.min)
     if not _is_possible(pool, minima) or minima is None:
         survival.result = Survival(possible=False)
@@ -159,13 +159,13 @@ def _with_enough(pool: PoolDraft, nodes: Sequence[int]) -> list[int]:
 def _shares(drafts: Sequence[Draft], least: Sequence[int], most: Sequence[int] | None = None) -> list[Share]:
     """Return the nodes that each group may hold: at least ``least``, at most ``most``. None: the group's caps apply.
 
-    A group whose replicas Evenkeel may not change holds ``least``.
+    A group that cannot get nodes holds ``least``.
     """
     return [
         Share(
             zone=draft.group.identity.zone or "",
             least=low,
-            most=low if draft.fixed_because is not None else max(low, _cap(draft) if most is None else most[i]),
+            most=low if fixed_because(draft) is not None else max(low, _cap(draft) if most is None else most[i]),
             weight=draft.group.annotations.weight,
             tie=draft.tie,
         )
