@@ -34,7 +34,7 @@ from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.model.workload import HOSTNAME, ZONE, Container, Needs, Node, Owner, Pod, Resources, Workload
-from evenkeel.domain.survival.counts import Share, levelled
+from evenkeel.domain.survival.counts import Share, fewest
 from evenkeel.domain.survival.pods import needs_of
 from evenkeel.record import Registration
 from evenkeel.validation import Strict
@@ -198,9 +198,9 @@ def _cost() -> str:
 
 def _survive_by_minimum(minimum: int, zones: int) -> str:
     """Return the nodes of a pool without a workload view, and how many more than PoolMinimum they are."""
-    level = levelled([Share(zone=str(zone), least=0, most=LARGEST_COUNT) for zone in range(zones)], minimum)
-    assert level is not None  # the zones have no limits
-    return f"{sum(level)} (+{sum(level) - minimum})"
+    nodes = fewest([Share(zone=str(zone), least=0, most=LARGEST_COUNT) for zone in range(zones)], minimum)
+    assert nodes is not None  # the zones have no limits
+    return f"{sum(nodes)} (+{sum(nodes) - minimum})"
 
 
 def _survive_by_pods(used: int, zones: int) -> str:

@@ -46,15 +46,15 @@ def drill_command(  # noqa: PLR0913  one parameter per option
     """Begin a drill after a confirmation, end it, or show its report."""
     if abort or (zone is None and zone_id is None):
         fields = {"zone": zone, "zone_id": zone_id, "for": lasting, "abort": abort or None, "reason": reason}
-        answer = ask_or_fail("drill", stack, cluster, {**fields, "dry_run": dry_run or None})
-        print_in_form(output, answer, answer)
-        if answer["drill"] is not None and not output.is_piped:
-            print_report(terminal(output), answer["drill"])
+        _show(ask_or_fail("drill", stack, cluster, {**fields, "dry_run": dry_run or None}), output)
         return
     if reason is None and not dry_run:
         fail(["--reason is missing: a drill stores who begins it, and why"])
-    fields = {"zone": zone, "zone_id": zone_id, "for": lasting}
+    fields = {"zone": zone, "zone_id": zone_id, "for": lasting, "reason": reason}
     checked = ask_or_fail("drill", stack, cluster, {**fields, "dry_run": True})
+    if checked["drill"] is not None:  # the caller has begun this drill before, and repeats the command
+        _show(checked, output)
+        return
     forecast = _forecast(stack, cluster, checked["zone"], kubeconfig, context, output)
     is_dry = "plannedOnly" in checked
     if is_dry or dry_run:
@@ -63,8 +63,14 @@ def drill_command(  # noqa: PLR0913  one parameter per option
             raise typer.Exit(NOT_READY)
         return
     confirm(f"drill: fence zone {checked['zone']} of {cluster} for {lasting or _USUAL}", yes=yes)
-    answer = ask_or_fail("drill", stack, cluster, {**fields, "reason": reason, "forecast": forecast})
+    answer = ask_or_fail("drill", stack, cluster, {**fields, "forecast": forecast})
     print_in_form(output, answer, answer)
+
+
+def _show(answer: Mapping[str, Any], output: Output) -> None:
+    print_in_form(output, answer, answer)
+    if answer["drill"] is not None and not output.is_piped:
+        print_report(terminal(output), answer["drill"])
 
 
 def _forecast(

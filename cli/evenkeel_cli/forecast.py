@@ -28,6 +28,7 @@ from evenkeel_cli.inputs import default_stack, file_name, read_moment, read_text
 from evenkeel_cli.objects import read_objects
 from evenkeel_cli.simulation.forecast import foresee
 from evenkeel_cli.simulation.loss import Loss, zones_of
+from evenkeel_cli.simulation.scale_down_now import without_unneeded
 from evenkeel_cli.stack_client import ask_or_fail, pages
 from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import CANNOT_READ, IN_TROUBLE, CommandError, Output, fail, progress, say, say_document
@@ -205,7 +206,7 @@ def _foreseen(inputs: Inputs, policy: ClusterFile, known: ClusterState, name: st
     observation = with_zone_labels(observation)
     lost = _zone(observation, inputs.zone, inputs.zone_id, policy.zone_ids)
     planned = plan(observation, known, policy.policy(), moment)
-    loss = Loss(observation, planned, moment, lost)
+    loss = Loss(without_unneeded(observation, planned, known, policy.policy(), moment), planned, moment, lost)
     if not loss.lost:
         raise NothingLostError([f"zone {lost} has no node: nothing would be lost"])
     return Foreseen(

@@ -124,7 +124,7 @@ def fail(scene: DrillScene, life: Life) -> None:
 SCRIPTS: dict[str, tuple[Phase, ...]] = {
     "time": (begin, tick, tick, wait, tick, tick),
     "aborted": (begin, tick, abort, tick),
-    "incident": (begin, tick, fail, tick, tick, tick, tick),
+    "other-failure": (begin, tick, fail, tick, tick, tick, tick),
     "paused": (begin, tick, pause, tick, tick),
     "dry-run": (begin, tick, to_dry_run, tick, tick),
 }

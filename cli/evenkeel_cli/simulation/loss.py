@@ -13,7 +13,7 @@ from evenkeel.domain.demand.pods import is_unplaceable, not_rescheduled_because
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer
-from evenkeel.domain.model.groups import NodeGroup, PoolId
+from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.workload import HOSTNAME, ZONE, Container, Needs, Pod, Resources, Workload
@@ -81,6 +81,7 @@ class Loss:
         zones = zones_of(observation)
         if zone not in zones:
             raise KeyError(zone)
+        self._zone_of = {group.key: group.identity.zone for group in observation.groups}
         offers = [
             PoolOffer(pool=pool.id, groups=tuple(_offer(plan.group) for plan in pool.groups)) for pool in planned.pools
         ]
@@ -90,15 +91,15 @@ class Loss:
             offers.append(PoolOffer(pool=PoolId(flavour, namespace, "", name), groups=(offer,)))
         self._simulation = Simulation(self.workload, offers, DemandPolicy(), now)
         self.nodes = {node.name: node for node in self.workload.nodes}
-        self.lost_nodes = frozenset(node.name for node in self.workload.nodes if self._is_lost(node.labels))
+        self.lost_nodes = frozenset(node.name for node in self.workload.nodes if self._is_lost(node.group, node.labels))
         running = [group.running for group in observation.groups if group.identity.zone == zone]
         self.lost = len(self.lost_nodes) if self.has_pods else sum(running)
         self.new_infos = {key: self._simulation.add_template_node(key) for key in self._simulation.template_nodes}
         self.templates = {key: self._simulation.template_nodes[key] for key in self.new_infos}
         self.infos = {name: info for name, info in self._simulation.snapshot.node_infos.items() if name in self.nodes}
         self._places = [info for name, info in self.infos.items() if name not in self.lost_nodes]
-        self._places += [info for info in self.new_infos.values() if not self._is_lost(info.labels)]
-        self._lost_places = [info for info in self.new_infos.values() if self._is_lost(info.labels)]
+        self._places += [info for key, info in self.new_infos.items() if not self._is_lost(key, info.labels)]
+        self._lost_places = [info for key, info in self.new_infos.items() if self._is_lost(key, info.labels)]
         self._samples = list({info.shape: info for info in self._places}.values())  # one of each shape
         self.nodes_before: Counter[str] = Counter()  # by pool
         for group in observation.groups:
@@ -136,8 +137,10 @@ class Loss:
         """Return the name of a group's pool; for a group without a pool, its key."""
         return str(self.pool_of[group.key].id) if group.key in self.pool_of else str(group.key)
 
-    def _is_lost(self, labels: Mapping[str, str]) -> bool:
-        return zone_called(labels.get(ZONE, ""), self.observation.groups) == self.zone
+    def _is_lost(self, group: GroupKey | None, labels: Mapping[str, str]) -> bool:
+        """Return True for a node in the lost zone: the zone of its group, else that of its label."""
+        zone = None if group is None else self._zone_of.get(group)
+        return (zone or zone_called(labels.get(ZONE, ""), self.observation.groups)) == self.zone
 
     def _sort_pods(self) -> None:
         """Divide the pods into displaced, pending and bound ones, and those that stay."""

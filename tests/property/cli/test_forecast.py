@@ -20,6 +20,7 @@ from evenkeel_cli.simulation.forecast import Outcome, foresee
 from evenkeel_cli.simulation.loss import EVICTED, Loss
 from tests import places
 from tests.builders import NOW, group
+from tests.parts import replace
 from tests.workloads import container, group_key, node, pod, template
 
 ALONE = {"autoscaler": "none", "demand": "full", "on_failure": "move"}
@@ -170,6 +171,15 @@ def test_each_pod_of_the_lost_zone_counts_once_beside_a_tainted_node() -> None:
     assert waits.pods == 4, "the pods of the lost zone"
     assert waits.longest is not None
     assert waits.longest < 2 * EVICTED
+
+
+def test_nodes_are_in_the_zone_of_their_group_whatever_their_label() -> None:
+    seen = world({"a": 1, "b": 1, "c": 1}, {"a": 4, "b": 0, "c": 0}, 9)
+    assert seen.workload is not None
+    unlabelled = tuple(replace(node, labels={}) for node in seen.workload.nodes)
+    outcome = foreseen(replace(seen, workload=replace(seen.workload, nodes=unlabelled)))
+
+    assert (outcome.lost_nodes, outcome.displaced) == (1, 4)
 
 
 def test_an_unknown_zone_is_no_loss() -> None:

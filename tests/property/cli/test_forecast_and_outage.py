@@ -23,6 +23,7 @@ from evenkeel_cli.simulation.agenda import Turn
 from evenkeel_cli.simulation.engine import Run, Variant, play
 from evenkeel_cli.simulation.forecast import Outcome, foresee
 from evenkeel_cli.simulation.loss import EVICTED, LASTING, PROVISIONED, Loss
+from evenkeel_cli.simulation.scale_down_now import without_unneeded
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario
 from evenkeel_cli.simulation.workload_view import WorkloadView
 
@@ -50,8 +51,10 @@ class Outage(Run):
         state = self.evenkeel.table.load("simulated").state
         observation = Observation(groups=cluster.observe().groups, workload=workload)
         known, now = ClusterState(groups=state.groups, pools=state.pools, zones=state.zones), world.time
-        planned = plan(observation, known, self.policy.policy(), now)
-        self.outcome = foresee(Loss(observation, planned, now, "a"), self.policy, known)
+        policy = self.policy.policy()
+        planned = plan(observation, known, policy, now)
+        seen = without_unneeded(observation, planned, known, policy, now)
+        self.outcome = foresee(Loss(seen, planned, now, "a"), self.policy, known)
         for group in [group for group in world.groups if group.zone == "a"]:
             for machine in list(group.machines):
                 self._replace(group, machine)
@@ -89,7 +92,6 @@ def scenario(pools: Mapping[str, int], kinds: Mapping[str, Any]) -> Scenario:
                 for name, most in pools.items()
             ],
             "pods": [{"name": name, "memory": "1Gi", **fields} for name, fields in kinds.items()],
-            "autoscaler": {"unneeded": f"{10 * LASTING}s"},  # a forecast plays no scale-down
         },
         "test",
     )
@@ -98,7 +100,7 @@ def scenario(pools: Mapping[str, int], kinds: Mapping[str, Any]) -> Scenario:
 def both(pools: Mapping[str, int], kinds: Mapping[str, Any], **record: Any) -> tuple[Outcome, Outage]:
     """Return the forecast, and the run in which it is tested."""
     alone = record["autoscaler"] == "none"
-    stage = DemandStage.SCALE_UP if alone else DemandStage.OFF
+    stage = DemandStage(record["demand"]) if alone else DemandStage.OFF
     played = scenario(pools, kinds)
     run = Outage(played, Variant(name="outage", autoscaler=not alone, demand=stage))
     entries = [{"name": name, "max": most} for name, most in pools.items()]
@@ -172,3 +174,17 @@ def test_the_limit_that_keeps_pods_waiting_is_that_of_the_outage(record: dict[st
     agree(outcome, run)
     requested = Counter(group.pool for group in run.world.groups for _ in group.machines)
     assert bool(outcome.at_maximum) is (requested["workers"] >= 6 and not outcome.survives)
+
+
+@every_record
+def test_nodes_that_scale_down_takes_are_no_places_for_the_pods_of_a_lost_zone(record: dict[str, str]) -> None:
+    """The pods of zone a would fit the nodes that became idle in time to be taken before the eviction."""
+    kinds = {"web": {"cpu": 4, "count": [{"at": "0s", "pods": 6}, {"at": "540s", "pods": 3}]}}
+    removes = {"demand": "full"} if record["autoscaler"] == "none" else {}
+
+    outcome, run = both({"workers": 9}, kinds, **{**record, **removes})
+
+    agree(outcome, run)
+    (waits,) = outcome.waits
+    assert waits.longest is not None
+    assert waits.longest >= EVICTED + PROVISIONED

@@ -45,6 +45,28 @@ def test_a_pool_reported_as_surviving_holds_its_minimum_without_any_one_zone(wor
 
 
 @given(pools())
+def test_each_zone_of_a_pool_that_lacks_nodes_gets_one_or_a_reason(world: World) -> None:
+    found = replace(world, policy=surviving(world.policy)).pool()
+    assert found.survival is not None
+    in_zones: Counter[str | None] = Counter()
+    for group in found.groups:
+        in_zones[group.group.identity.zone] += group.requested
+    if not found.survival.possible or in_zones.total() - max(in_zones.values()) >= (found.min or 0):
+        return
+    if any(why.rule is Rule.SURVIVAL_WAITS for why in found.survival.causes):
+        assert any(group.state in (State.FENCED, State.UNHEALTHY) for group in found.groups)
+        return
+    ordered = {
+        group.group.identity.zone
+        for group in found.groups
+        if any(why.rule is Rule.SURVIVAL_ORDER for why in group.reasons)
+    }
+    explained = {why.facts["zone"] for why in found.survival.causes}
+    assert in_zones.keys() == ordered | explained
+    assert not ordered & explained
+
+
+@given(pools())
 def test_nothing_is_ordered_in_a_zone_that_cannot_deliver_nor_past_the_maximum(world: World) -> None:
     found = replace(world, policy=surviving(world.policy)).pool()
     ordered = [group for group in found.groups if any(why.rule is Rule.SURVIVAL_ORDER for why in group.reasons)]

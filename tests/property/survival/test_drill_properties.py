@@ -28,8 +28,9 @@ own_incidents = st.builds(
     st.integers(0, 9),
 )
 own_pools = st.builds(
-    lambda others, closed: {POOL: PoolZones(zones=others | {ZONE}, closed=closed)},
+    lambda others, closed, failing: {POOL: PoolZones(zones=others | {ZONE}, closed=closed, failing=failing)},
     other_zones,
+    st.sampled_from([frozenset(), frozenset({ZONE})]),
     st.sampled_from([frozenset(), frozenset({ZONE})]),
 )
 counts = st.dictionaries(
@@ -75,6 +76,9 @@ def foreign(draw: st.DrawFn) -> tuple[Facts, End]:
     change = draw(st.sampled_from([*changes, {}]))
     if not change:  # another zone of the pool is fenced as well
         pools = {POOL: PoolZones(zones=pools[POOL].zones | {other}, closed=frozenset({other}))}
+        if draw(st.booleans()):
+            pools["another"] = PoolZones(failing=frozenset({other}))
+            return Facts(pools=pools), End.OTHER_FAILURE
     fields = {name: getattr(incident, name) for name in incident.__dataclass_fields__} | change
     return Facts(incidents=(Incident(**fields),), pools=pools), End.INCIDENT
 

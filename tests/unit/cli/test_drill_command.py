@@ -96,6 +96,16 @@ def test_the_forecast_is_shown_and_stored_next_to_the_measured_effect(stack: Sta
     assert document["drill"]["state"] == "open"
 
 
+@pytest.mark.usefixtures("cluster")
+def test_a_repeated_command_shows_the_report_and_asks_nothing(stack: Stack) -> None:
+    type_(f"{BEGIN} --context blue --yes")
+    began = stack.drill
+    report = type_(f"{BEGIN} --context blue").stdout
+    assert report.startswith("demo: drill: a fenced until 2026-01-15T12:23:00Z by jane: rehearsal")
+    assert "forecast: the zone is lost; measured: the zone is fenced, and its nodes stay" in report
+    assert stack.drill == began
+
+
 def test_without_a_context_the_stack_reads_the_cluster(stack: Stack) -> None:
     nodes = [node(f"{zone}-{number}", zone, group=key(zone)) for zone in "abc" for number in range(2)]
     running = [pod(f"web-{each.name}", node=each.name) for each in nodes]

@@ -9,7 +9,9 @@ from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.values import BadValueError, read_percent
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from evenkeel.domain.rebalancing.membership.numbers import with_shares
+from tests import objects
 from tests.builders import group, maxima, minima, numbers, pool_plan, problems_of, reasons, requested, zones
+from tests.unit.kubernetes.test_read_groups import only
 
 
 def weighed(*weights: int | str) -> list[NodeGroup]:
@@ -18,6 +20,13 @@ def weighed(*weights: int | str) -> list[NodeGroup]:
         group("abcde"[i], weight=weight) if isinstance(weight, int) else group("abcde"[i], weight_percent=int(weight))
         for i, weight in enumerate(weights)
     ]
+
+
+@pytest.mark.parametrize("weight", ["0", "1001", "1000000000"])
+def test_a_weight_out_of_range_is_one_line(weight: str) -> None:
+    item = objects.cluster_api("eu-central-1a", 1, annotations={"evenkeel.dev/weight": weight})
+    (fault,) = only("cluster-api", item).unreadable.faults
+    assert str(fault).endswith(f"evenkeel.dev/weight is '{weight}': a weight is 1 to 1000")
 
 
 def test_a_zones_own_min_is_its_first_share_of_pool_minimum() -> None:

@@ -1,5 +1,6 @@
 """A drill from its begin to its report, with every port in memory."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -7,11 +8,14 @@ import pytest
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod, Unscheduled, Workload
 from evenkeel.domain.survival.drill import Drill, End, PoolZones
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import plenty
 from tests.house import House, replaced_first
+from tests.parts import replace
+from tests.unit.kubernetes.test_server_time import SkewedHouse
 
 WHO = {"by": "arn:aws:sts::123456789012:assumed-role/platform/jane", "reason": "quarterly rehearsal"}
 FORECAST = {
@@ -89,6 +93,24 @@ def test_a_drill_fences_its_zone_until_its_time_and_the_report_is_kept() -> None
     assert all(group.running == 2 for group in house.cluster.groups.values()), "no node has gone"
 
 
+class SkewedDrill(Drilled, SkewedHouse):
+    """The cluster's clock differs from Evenkeel's."""
+
+
+@pytest.mark.parametrize("skew", [-10 * MINUTE, 10 * MINUTE, 45 * MINUTE])
+def test_a_clock_that_differs_does_not_change_how_long_the_zone_is_fenced(skew: timedelta) -> None:
+    house = SkewedDrill(skew)
+    house.begin()
+    for _ in range(29):
+        assert house.is_fenced
+        (fenced,) = [group for group in house.ask("plan")["plan"]["pools"][0]["groups"] if group["zone"] == "a"]
+        assert fenced["state"] == "fenced"
+        house.run()
+    house.runs(2)
+    assert not house.is_fenced
+    assert house.report["ended"] == {"at": "2026-01-15T12:33:00Z", "why": "time"}
+
+
 def test_a_cluster_without_a_drill_and_after_one_is_steady() -> None:
     house = Drilled()
     house.begin(**{"for": "5m"})
@@ -120,30 +142,99 @@ def test_abort_ends_it_and_says_who() -> None:
     assert "no drill is open" in house.refused("drill", abort=True)
 
 
-def test_a_repeated_begin_is_refused_but_requests_the_run_again() -> None:
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_drill_repeated_after_a_lost_answer_answers_with_its_report(dry_run: bool) -> None:
+    house = Drilled()
+    first = house.ask("drill", zone="a", **WHO)
+    house.clock.at += MINUTE
+    house.queue.requests.clear()
+    again = house.ask("drill", zone="a", **WHO, dry_run=dry_run, **{"for": "30m"})
+    assert again["drill"] == first["drill"]
+    assert (again["zone"], again["done"]) == ("a", False)
+    house.carry_out()
+    assert house.is_fenced
+    (began,) = house.ask("history")["actions"]
+    assert began["cause"] == "drill"
+
+
+@pytest.mark.parametrize(
+    "other", [{"zone": "b"}, {"by": "bob"}, {"reason": "another"}, {"for": "31m"}, {"zone": "b", "dry_run": True}]
+)
+def test_another_drill_is_refused_but_requests_the_run_again(other: dict[str, Any]) -> None:
     house = Drilled()
     house.ask("drill", zone="a", **WHO)
     house.queue.requests.clear()
-    refused = house.refused("drill", zone="b", **WHO)
+    refused = house.refused("drill", **{"zone": "a", **WHO, **other})
     assert refused.startswith("demo has an open drill: a fenced until 2026-01-15T12:33:00Z by arn:")
     house.carry_out()
     assert house.is_fenced
 
 
-def test_a_failure_in_another_zone_ends_it() -> None:
+def test_the_report_of_the_last_drill_survives_the_next_one() -> None:
+    """The next one replaces the stored drill, even if no run has recorded the report of the last one."""
     house = Drilled()
     house.begin()
-    house.scale("b", 2)
-    house.cluster.change(key("b"), requested=3)
-    house.fail("b")
-    for _ in range(7):
-        house.run()
+    house.run()
+    house.clock.at += 60 * MINUTE
+    house.begin(zone="b")
+    first, ended, second = house.ask("history")["actions"]
+    assert [entry["cause"] for entry in (first, ended, second)] == ["drill", "drill-ended", "drill"]
+    assert (ended["drill"]["zone"], ended["drill"]["ended"]["why"]) == ("a", "time")
+    assert house.report["zone"] == "b"
+
+
+@pytest.mark.parametrize("pool", ["workers", "other"])
+def test_a_failure_in_another_zone_ends_it(pool: str) -> None:
+    """Also in a pool without a node in the drill's zone."""
+    house = Drilled(
+        [*zones((2, 2, 2), bounds=[(1, 9)] * 3), group("b", 2, pool="other", bounds=(1, 9))],
+        pools=[{"name": "workers", "min": 3, "max": 12}, {"name": "other", "min": 1, "max": 9}],
+    )
+    house.begin()
+    house.cluster.change(key("b", pool=pool), requested=3)
+    house.fail("b", pool=pool)
+    house.run()
     ended = house.report["ended"]
-    assert (ended["why"], ended["incident"]) == ("incident", "missing")
-    assert ended["pool"].endswith("/workers")
-    assert "ended by incident missing of pool workers, which it did not cause" in house.ask("drill")["message"]
+    assert (ended["why"], ended["zone"]) == ("other-failure", "b")
+    assert ended["pool"].endswith(f"/{pool}")
+    assert house.ask("drill")["message"].endswith(f"rehearsal; ended, because pool {pool} fails in b, too")
+    house.runs(2)
     assert house.store.load("demo").state.zones == {}
     assert not house.is_fenced
+
+
+def test_no_drill_begins_next_to_a_failure_in_another_zone() -> None:
+    house = Drilled()
+    house.fail("b")
+    refused = house.refused("drill", zone="a", **WHO)
+    assert refused == "pool workers of demo fails in zone b: begin a drill once it is healthy there"
+    assert house.drill is None
+    assert house.begin(zone="b")["drill"]["state"] == "open"
+
+
+def test_nodes_that_are_not_ready_in_another_zone_end_it() -> None:
+    house = Drilled()
+    house.begin()
+    lost = Reason.of(Rule.GROUP_UNHEALTHY, broken=4, nodes=4)
+    house.cluster.change(key("c"), unhealthy=lost)
+    house.run()
+    assert (house.drill.ended.why, house.drill.ended.zone) == (End.OTHER_FAILURE, "c")
+
+
+def test_a_zone_in_which_launches_are_stopped_does_not_end_it() -> None:
+    house = Drilled([*zones((2, 2), bounds=[(1, 9)] * 2), replace(group("c", 2), launches_stopped=stated("suspended"))])
+    house.begin()
+    house.runs(3)
+    assert house.report["state"] == "open"
+
+
+def test_a_failure_in_its_own_zone_does_not_end_it() -> None:
+    house = Drilled()
+    house.begin()
+    house.cluster.change(key("a"), requested=3)
+    house.fail("a")
+    house.run()
+    assert house.report["state"] == "open"
 
 
 def test_nodes_that_are_missing_only_in_its_zone_do_not_end_it() -> None:

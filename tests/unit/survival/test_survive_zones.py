@@ -1,5 +1,6 @@
 """survive-zones: what a pool keeps, orders and reports, setting by setting."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED
 from evenkeel.domain.model.choices import DemandStage, Level, SurviveZones
+from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
@@ -23,6 +25,9 @@ from tests.builders import (
     MINUTE,
     NOW,
     Played,
+    drafted,
+    group,
+    key,
     minima,
     numbers,
     pool_plan,
@@ -39,6 +44,8 @@ from tests.parts import replace
 from tests.property.survival.test_counts_properties import arrive, surviving
 from tests.unit.kubernetes.test_read_groups import only
 from tests.workloads import node, pod, template
+
+LARGEST = "no zone has more nodes, and a further node would be lost with it"
 
 
 def notes(pool: PoolPlan) -> list[str]:
@@ -72,12 +79,40 @@ def test_a_pool_orders_what_it_lacks(start: tuple[int, ...], minimum: int, end: 
 def test_weights_zone_max_and_frozen_zones_count() -> None:
     policy = surviving(numbers(6, 40))
     weighted = [replace(group, weight=weight) for group, weight in zip(zones((0, 0, 0)), (2, 1, 1), strict=True)]
-    assert requested(rested(weighted, policy)) == (6, 3, 3)
+    assert requested(rested(weighted, policy)) == (3, 3, 3)
     capped = [replace(zones((0, 0, 0))[0], zone_max=1), *zones((0, 0, 0))[1:]]
     assert requested(rested(capped, policy)) == (1, 5, 5)
     for stays in ({"frozen_because": stated("rolling out")}, {"launches_stopped": stated("Launch suspended")}):
         left = [replace(zones((2, 0, 0))[0], **stays), *zones((0, 0, 0))[1:]]
         assert requested(rested(left, policy)) == (2, 4, 4)
+
+
+def weighing(nodes: tuple[int, ...], *weights: int) -> list[NodeGroup]:
+    return [replace(group, weight=weight) for group, weight in zip(zones(nodes), weights, strict=True)]
+
+
+@pytest.mark.parametrize("weights", [(3, 1, 1), (1000, 1, 1)])
+def test_a_pool_that_survives_gets_nothing_whatever_its_weights(weights: tuple[int, ...]) -> None:
+    pool = rested(weighing((3, 3, 3), *weights), surviving(numbers(6, 9)))
+    assert (requested(pool), minima(pool)) == ((3, 3, 3), (3, 3, 3))
+    assert notes(pool) == ["survives one zone: yes; keeps 3 more nodes for it"]
+
+
+def test_weights_decide_only_between_zones_that_help_equally() -> None:
+    policy = surviving(numbers(7, 40))
+    assert requested(rested(weighing((0, 0, 0), 1, 3, 3), policy)) == (3, 4, 4)
+    assert requested(rested(weighing((0, 0, 0), 3, 1, 3), policy)) == (4, 3, 4)
+
+
+def test_two_groups_of_a_zone_share_its_nodes() -> None:
+    groups = [*zones((0, 0)), group("a", 0, key=key("second"))]
+    assert requested(rested(groups, surviving(numbers(8, 40)))) == (4, 4, 8)
+
+
+def test_a_pool_above_its_maximum_that_survives_is_not_said_to_be_lost() -> None:
+    groups = [replace(group("a", 10), frozen_because=stated("rolling out")), group("b", 3), group("c", 3)]
+    pool = pool_plan(groups, surviving(numbers(6, 12)))
+    assert notes(pool) == ["survives one zone: yes; keeps 10 more nodes for it"]
 
 
 def test_without_an_autoscaler_the_same_nodes_are_ordered() -> None:
@@ -112,13 +147,98 @@ def test_a_pool_that_cannot_survive_is_planned_as_without_the_setting(
     assert notes(pool) == []
 
 
+@pytest.mark.parametrize(
+    ("groups", "policy", "says"),
+    [
+        (
+            zones((10, 1, 1)),
+            numbers(6, 12),
+            f"short of 4 nodes; no node is ordered in a: {LARGEST}; "
+            "no node is ordered in b: the pool is at its max; no node is ordered in c: the pool is at its max",
+        ),
+        (
+            [replace(group("a", 1), frozen_because=stated("paused")), group("b", 9), group("c", 2)],
+            numbers(6, 12),
+            "short of 3 nodes; no node is ordered in a: the group is frozen; "
+            f"no node is ordered in b: {LARGEST}; "
+            "no node is ordered in c: the pool is at its max",
+        ),
+        (
+            [group("a", 1, zone_max=1), group("b", 9), group("c", 2)],
+            numbers(6, 12),
+            "short of 3 nodes; no node is ordered in a: the group is at its max; "
+            f"no node is ordered in b: {LARGEST}; "
+            "no node is ordered in c: the pool is at its max",
+        ),
+    ],
+)
+def test_each_zone_without_a_node_says_why(groups: Any, policy: Policy, says: str) -> None:
+    assert notes(rested(groups, surviving(policy)))[0].startswith(f"survives one zone: {says}")
+
+
+def test_a_recent_change_and_max_step_are_causes() -> None:
+    policy = surviving(numbers(6, 40))
+    changed = Played(zones((2, 2, 2)), replace(policy, settings=replace(policy.settings, max_step=1)))
+    (survives,) = notes(changed.look())
+    assert "; no node is ordered in b: max_step is 1: later runs add 2 more nodes; " in survives
+    (survives,) = notes(changed.look(10))
+    assert "; no node is ordered in b: the pool's replicas have just changed; " in survives
+
+
+def test_a_group_closed_to_pods_keeps_no_room_for_them() -> None:
+    """Other zones get the nodes instead."""
+    closed = group("a", 0, closed_because=stated("no cpu"))
+    pool = rested([closed, group("b", 3), group("c", 3)], surviving(numbers(6, 40)))
+    assert requested(pool) == (0, 6, 6)
+    (draft,) = drafted([closed], numbers(0, 40)).groups
+    assert draft.room > draft.room_for_pods == 0
+
+
+def test_only_running_nodes_count_as_holding_a_survivor() -> None:
+    policy = surviving(numbers(6, 9))
+    pool = pool_plan(zones((3, 3, 3), running=(3, 3, 2)), policy)
+    assert notes(pool) == ["survives one zone: short of 1 node; keeps 3 more nodes for it"]
+    more_than_requested = pool_plan(zones((3, 3, 2), running=(3, 3, 4)), policy, fenced=["a"])
+    assert notes(more_than_requested)[0].startswith("survives one zone: short of 1 node; ")
+
+
+def test_a_probing_zone_does_not_count_for_the_minimum() -> None:
+    """The node that it gets may fail. So the other zones keep only their shares of a level pool."""
+    policy = surviving(numbers(6, 40))
+    assert minima(pool_plan(zones((0, 6, 6)), policy)) == (0, 6, 6)
+    assert minima(pool_plan(zones((0, 6, 6)), policy, probing=["a"])) == (0, 3, 3)
+
+
+def test_no_needed_node_is_removed_however_many_trials_were_made() -> None:
+    """Of 33 nodes with one pod in each of two zones, 17 in each zone have places for all 66 pods."""
+    a, b = (group(zone, 33, bounds=(0, 99), template=template()) for zone in "ab")
+    nodes = [node(f"{zone}{i:02}", zone, group=each.key) for zone, each in (("a", a), ("b", b)) for i in range(33)]
+    pods = [pod(f"p-{each.name}", cpu="1", memory="1", node=each.name) for each in nodes]
+    policy = replace(surviving(numbers(0, 99)), demand=DemandStage.ADVISE)
+    observation = Observation(groups=(a, b), workload=Workload(nodes=tuple(nodes), pods=tuple(pods), whole=True))
+    (pool,) = plan(observation, ClusterState(), policy, NOW).pools
+    assert pool.demand.advice is not None
+    needed = Counter(each.group for each in pool.demand.advice.nodes if each.needed is not None)
+    assert min(needed[a.key], needed[b.key]) >= 17
+    assert needed.total() < 66
+
+
+def test_a_pool_that_cannot_survive_names_the_zones_that_keep_their_nodes() -> None:
+    frozen = replace(group("a", 0), frozen_because=stated("paused"))
+    policy = surviving(numbers(6, 9))
+    (past_max,) = problems_of(pool_plan([frozen, group("b", 3), group("c", 3)], policy).report.problems)
+    assert past_max == ("cannot survive: needs 12, PoolMaximum is 9; no node is ordered in a: the group is frozen")
+    (past_zones,) = problems_of(pool_plan([frozen, group("b", 3)], policy).report.problems)
+    assert past_zones.endswith("without the largest zone; no node is ordered in a: the group is frozen")
+
+
 def test_an_outage_orders_nothing_and_its_end_one_machine_at_first() -> None:
     policy = surviving(numbers(6, 40))
     assert requested(pool_plan(zones((0, 3, 3)), policy, fenced=["a"])) == (0, 3, 3)
     assert requested(pool_plan(zones((0, 3, 3)), policy, probing=["a"])) == (1, 3, 3)
     held = pool_plan(zones((0, 3, 3)), policy, fenced=["a"])
     assert minima(held) == (0, 3, 3)
-    assert notes(held)[0].startswith("survives one zone: short of 3 nodes")
+    assert notes(held)[0].startswith("survives one zone: short of 3 nodes; no node is ordered while a is fenced")
 
 
 def test_members_that_disagree_make_the_pool_invalid() -> None:

@@ -19,7 +19,7 @@ from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.model.zone_names import zone_called
-from evenkeel.domain.survival.drill import LONGEST, SHORTEST, Drill, End, Ended, zones_of
+from evenkeel.domain.survival.drill import LONGEST, SHORTEST, Drill, End, Ended, failing_elsewhere, pools_of, zones_of
 from evenkeel.state_records import fenced_zones
 from evenkeel.texts.drill import drill_text
 from evenkeel.texts.english import duration, rfc3339
@@ -96,9 +96,15 @@ def _begin(call: Call, fields: DrillFields) -> Answer:
         if not value and not fields.dry_run:
             raise BadRequestError(f"{name} is missing: a drill stores who begins it, and why")
     stored = call.load()
+    if stored.drill is not None and stored.drill.is_open(call.now):
+        return _repeated(call, fields, lasting, stored, stored.drill)
     _refuse_if_busy(call, stored)
     plan = _healthy_plan(call)
     zone = _known_zone(call, fields, stored, plan)
+    if (failing := failing_elsewhere(zone, pools_of(plan))) is not None:
+        pool, other = failing
+        text = f"pool {pool.rpartition('/')[2]} of {call.cluster} fails in zone {other}"
+        raise BadRequestError(f"{text}: begin a drill once it is healthy there")
     pools = [pool for pool in plan.pools if any(group.group.identity.zone == zone for group in pool.groups)]
     answer = _not_written(call, stored, zone, pools)
     if answer is not None or fields.dry_run:
@@ -126,13 +132,23 @@ def _begin(call: Call, fields: DrillFields) -> Answer:
     return {**_answer(call, drill, message), "zone": zone, "dryRun": False}
 
 
+def _repeated(call: Call, fields: DrillFields, lasting: timedelta, stored: StoredCluster, drill: Drill) -> Answer:
+    """Return the report of the open drill to the caller who has begun it, whose first answer may be lost.
+
+    Raises BadRequestError for any other drill.
+    """
+    # The run is requested again, because the invocation that began the drill may have been killed before.
+    call.request_run("drill")
+    is_same = (drill.by, drill.reason, drill.until - drill.at) == (call.by, call.reason, lasting)
+    preview = call.evaluate().preview if is_same else None
+    if not is_same or _zone_of(call, fields, stored, None if preview is None else preview.plan) != drill.zone:
+        raise BadRequestError(f"{call.cluster} has an open {drill_text(drill, call.now)}: wait, or end it with --abort")
+    return {**_answer(call, drill), "zone": drill.zone, "dryRun": False, "done": False}
+
+
 def _refuse_if_busy(call: Call, stored: StoredCluster) -> None:
-    """Raise BadRequestError if the cluster has a drill or another fence, or is not written."""
+    """Raise BadRequestError if the cluster has a fence, or is not written. Record the last drill's report."""
     last, control = stored.drill, stored.control
-    if last is not None and last.is_open(call.now):
-        # The run is requested again, because the invocation that began the drill may have been killed before.
-        call.request_run("drill")
-        raise BadRequestError(f"{call.cluster} has an open {drill_text(last, call.now)}: wait, or end it with --abort")
     if control.is_paused(call.now) or control.restoring:
         state = "paused" if control.is_paused(call.now) else "being restored"
         raise BadRequestError(f"{call.cluster} is {state}, so no zone would be fenced: resume it first")
@@ -155,11 +171,16 @@ def _healthy_plan(call: Call) -> Plan:
     return evaluated.preview.plan
 
 
+def _zone_of(call: Call, fields: DrillFields, stored: StoredCluster, plan: Plan | None) -> str:
+    """Return the zone's name in the machine API, if the plan knows the zone's other name."""
+    zone = one_zone(call, "drill", fields, stored)
+    pools = () if plan is None else plan.pools
+    return zone_called(stored.record.zone_ids.get(zone, zone), [each.group for pool in pools for each in pool.groups])
+
+
 def _known_zone(call: Call, fields: DrillFields, stored: StoredCluster, plan: Plan) -> str:
     """Return the zone's name. Raises BadRequestError if no pool has a node group there."""
-    zone = one_zone(call, "drill", fields, stored)
-    zone = stored.record.zone_ids.get(zone, zone)
-    zone = zone_called(zone, [planned.group for pool in plan.pools for planned in pool.groups])
+    zone = _zone_of(call, fields, stored, plan)
     zones = sorted(zones_of(plan))
     if zone in zones:
         return zone

@@ -69,10 +69,11 @@ class Preview:
         since: list[datetime] = []
         until: list[datetime] = []
         if plan.state is State.FENCED:
+            skew = self.plan.clock_skew  # the statements have times of Evenkeel's clock
             for zone in statements:
-                if self.now < zone.impaired_until:
-                    until.append(zone.impaired_until)
-                    since += [stated_at] if (stated_at := zone.since(self.now)) else []
+                if self.now < zone.impaired_until + skew:
+                    until.append(zone.impaired_until + skew)
+                    since += [stated_at + skew] if (stated_at := zone.since(self.now - skew)) else []
             backoff_until = None if state is None else state.failure.backoff_until
             if state is not None and backoff_until is not None and self.now <= backoff_until:
                 until.append(backoff_until)

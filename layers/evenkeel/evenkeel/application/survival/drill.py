@@ -34,7 +34,7 @@ class DrillZone(Document):
 
 
 class DrillEnd(Document):
-    """The end of a drill. ``why``: time, incident, other-fence, stopped or aborted."""
+    """The end of a drill. ``why``: time, incident, other-failure, other-fence, stopped or aborted."""
 
     at: Timestamp
     why: str

@@ -225,15 +225,18 @@ class Draft(GroupPlan):
         ) * self.group.annotations.weight
 
     @property
+    def fixed_because(self) -> Reason | None:
+        """Return why Evenkeel changes no replicas of the group now; None: it may change them."""
+        if self.state is State.FROZEN:
+            return Reason.of(Rule.IN_STATE, state=self.state.value)
+        return self.group.status.launches_stopped if self.replicas_are_ours else Reason.of(Rule.REPLICAS_OF_OTHERS)
+
+    @property
     def drain_blocked_by(self) -> Reason | None:
         """Return why no machine of the group can be removed by name now; None: a machine can be removed."""
         group = self.group
-        if self.state is State.FROZEN:
-            return Reason.of(Rule.IN_STATE, state=self.state.value)
-        if not self.replicas_are_ours:
-            return Reason.of(Rule.REPLICAS_OF_OTHERS)
-        if group.status.launches_stopped is not None:
-            return group.status.launches_stopped
+        if self.fixed_because is not None:
+            return self.fixed_because
         if group.status.launched is not None:
             if group.key.flavour == AUTO_SCALING:
                 return Reason.of(Rule.NOTHING_DRAINS)
@@ -408,8 +411,8 @@ class SurvivalDraft:
     """The nodes with which a pool survives the loss of one zone (``domain.survival``)."""
 
     facts: SurvivalFacts | None = None  # None: Evenkeel does not read pods
-    least: int | None = None  # the fewest nodes with which the pool survives; None: it cannot, or ``facts`` are used
     result: Survival | None = None  # None: not known, because not all pods were read
+    causes: tuple[Reason, ...] = ()  # why zones get no node, although the pool is short of nodes
 
 
 @dataclass(slots=True)

@@ -355,6 +355,11 @@ class Rule(StrEnum):
     # survival: what remains after the loss of a zone
     SURVIVES_ZONE = "survives-zone", Topic.NOTE
     PODS_BOUND = "pods-bound", Topic.NOTE
+    # parts of the reason above: why a zone gets no node
+    NO_NODE_TO_SURVIVE = "no-node-to-survive", Topic.NOTE
+    SURVIVAL_WAITS = "survival-waits", Topic.NOTE
+    LARGEST_ZONE = "largest-zone", Topic.NOTE
+    REPLICAS_JUST_CHANGED = "replicas-just-changed", Topic.NOTE
     # removal: why no machine of a group is removed
     REPLICAS_OF_OTHERS = "replicas-of-others", Topic.NOTE
     REPLICAS_CHANGE = "replicas-change", Topic.NOTE

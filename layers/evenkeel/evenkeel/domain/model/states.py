@@ -261,7 +261,8 @@ class ClusterState:
 
     groups: Mapping[GroupKey, GroupState] = field(default_factory=dict)
     pools: Mapping[PoolId, PoolState] = field(default_factory=dict)
-    zones: Mapping[str, datetime] = field(default_factory=dict)  # name of an impaired zone -> when its impairment ends
+    # Name of an impaired zone -> when its impairment ends, by Evenkeel's clock.
+    zones: Mapping[str, datetime] = field(default_factory=dict)
     drill_zone: str = ""  # the zone of ``zones`` that only a drill fences; empty: there is none
     scale_requests: tuple[ScaleRequest, ...] = ()  # the requests that are not answered yet
 

@@ -16,6 +16,7 @@ class Survival:
     possible: bool = True  # False: a problem of the pool says why it cannot survive
     short: int = 0  # nodes that must be added, so that enough remain after the loss of any zone
     held: int = 0  # nodes that the pool keeps only to survive
+    causes: tuple[Reason, ...] = ()  # why zones get no node, if the pool is short of nodes
     bound: Mapping[str, int] | None = None  # zone -> number of its pods that may run in no other zone
 
     @property
@@ -29,7 +30,7 @@ class Survival:
         bound = tuple(
             Reason.of(Rule.PODS_BOUND, count=count, zone=zone) for zone, count in sorted((self.bound or {}).items())
         )
-        return Reason.of(Rule.SURVIVES_ZONE, short=self.short, held=self.held, bound=bound)
+        return Reason.of(Rule.SURVIVES_ZONE, short=self.short, held=self.held, bound=bound, why=self.causes)
 
 
 # Nodes that a pool needs only to survive are kept for this long after they were last needed.

@@ -18,7 +18,7 @@ from evenkeel.domain.rebalancing.bounds.owners import with_write_consent, withou
 from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, PoolInput
 from evenkeel.domain.rebalancing.health.never_ready import with_never_ready
 from evenkeel.domain.rebalancing.health.observed import changed_states
-from evenkeel.domain.rebalancing.health.states import fenced_groups
+from evenkeel.domain.rebalancing.health.states import by_clock_of_cluster, fenced_groups
 from evenkeel.domain.rebalancing.health.unhealthy import with_unhealthy
 from evenkeel.domain.rebalancing.membership.known_sizes import with_known_sizes
 from evenkeel.domain.rebalancing.membership.members import compare_pools
@@ -33,7 +33,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     """Return the plan of a check with these capabilities."""
     observation = with_zone_labels(check.observation, check.state.zones)
     observation = without_unread(with_write_consent(observation, check.policy), check.state)
-    check = check._replace(observation=observation)
+    check = check._replace(observation=observation, state=by_clock_of_cluster(check.state, observation.clock_skew))
     stored, policy, now = check.state, check.policy, check.now
     pools, left_out = find_pools(observation.groups, policy, stored.pools)
     members = compare_pools(pools, check)

@@ -6,7 +6,7 @@ causes. All times are of Evenkeel's clock.
 
     begin         until
       |-------------|           open: the zone is fenced
-      |------x                  ended early: by an operator, an incident, or another fence
+      |------x                  ended early: by an operator, an incident, a failure in another zone, or another fence
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,10 +16,14 @@ from enum import StrEnum
 
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import Incident, IncidentKind
-from evenkeel.domain.model.plans import Plan, PoolPlan
+from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.workload import UNSCHEDULABLE, Workload
 
 SHORTEST, LONGEST = timedelta(minutes=5), timedelta(hours=4)
+_CLOSED = (State.FENCED, State.PROBING)
+_FAILING = (*_CLOSED, State.UNHEALTHY)
+_BY_OTHERS = (Rule.ZONE_IMPAIRED, Rule.LAUNCHES_STOPPED)  # fences that are no failure of the group
 # The most names of each list in the stored drill.
 _MOST_NAMES = 20
 
@@ -29,6 +33,7 @@ class End(StrEnum):
 
     TIME = "time"  # its time was over
     INCIDENT = "incident"  # the cluster has an incident that the drill does not cause
+    OTHER_FAILURE = "other-failure"  # a pool fails in another zone
     OTHER_FENCE = "other-fence"  # an operator or AWS fences a zone of the cluster
     STOPPED = "stopped"  # the cluster or a pool of the zone was paused or put into dry run, which lifts the fence
     ABORTED = "aborted"  # an operator has ended it
@@ -41,8 +46,8 @@ class Ended:
     at: datetime
     why: End
     incident: IncidentKind | None = None
-    pool: str = ""  # the pool of the incident, or the pool that is not written any more
-    zone: str = ""  # the zone of the other fence
+    pool: str = ""  # the pool of the incident or of the failure, or the pool that is not written any more
+    zone: str = ""  # the zone of the other fence or of the failure
     by: str = ""  # the unverified caller who has ended the drill
     reason: str = ""  # the caller's reason
 
@@ -105,10 +110,11 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolZones:
-    """The zones of a pool, and those of its groups that are fenced or probing."""
+    """The zones of a pool."""
 
     zones: frozenset[str] = frozenset()
-    closed: frozenset[str] = frozenset()
+    closed: frozenset[str] = frozenset()  # with a group that is fenced or probing
+    failing: frozenset[str] = frozenset()  # with a group that is fenced, probing or unhealthy by its own failure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +179,9 @@ class Drill:
         for pool in facts.opened:
             if self.zone in facts.pools[pool].zones:
                 return Ended(at=now, why=End.STOPPED, pool=pool)
+        if (failing := failing_elsewhere(self.zone, facts.pools)) is not None:
+            pool, zone = failing
+            return Ended(at=now, why=End.OTHER_FAILURE, pool=pool, zone=zone)
         for incident in facts.incidents:
             if not self.causes(incident, facts.pools):
                 return Ended(at=now, why=End.INCIDENT, incident=incident.kind, pool=incident.pool)
@@ -232,7 +241,7 @@ def facts_of(plan: Plan, workload: Workload | None, incidents: Collection[Incide
     groups = [group.group for pool in plan.pools for group in pool.groups]
     return Facts(
         incidents=tuple(incidents),
-        pools={str(pool.id): _zones_of_pool(pool) for pool in plan.pools},
+        pools=pools_of(plan),
         fences=frozenset(fences),
         opened=tuple(str(pool.id) for pool in plan.pools if pool.mode.opens),
         zones=zones_of(plan),
@@ -240,6 +249,16 @@ def facts_of(plan: Plan, workload: Workload | None, incidents: Collection[Incide
         unready=any(group.requested > group.running for group in groups),
         waiting=None if workload is None else tuple(at - plan.clock_skew for at in _waiting_since(workload)),
     )
+
+
+def pools_of(plan: Plan) -> Mapping[str, PoolZones]:
+    """Return the zones of each pool by the pool's id."""
+    return {str(pool.id): _zones_of_pool(pool) for pool in plan.pools}
+
+
+def failing_elsewhere(zone: str, pools: Mapping[str, PoolZones]) -> tuple[str, str] | None:
+    """Return a pool that fails outside a zone, and where; None: there is none. No drill runs next to an outage."""
+    return min(((pool, other) for pool, of in pools.items() for other in of.failing if other != zone), default=None)
 
 
 def zones_of(plan: Plan) -> Mapping[str, ZoneNodes]:
@@ -264,11 +283,16 @@ def _waiting_since(workload: Workload) -> list[datetime]:
 
 
 def _zones_of_pool(pool: PoolPlan) -> PoolZones:
-    zones = [(plan.group.identity.zone or "", plan.state) for plan in pool.groups]
+    zones = [(plan.group.identity.zone or "", plan) for plan in pool.groups]
     return PoolZones(
         zones=frozenset(zone for zone, _ in zones),
-        closed=frozenset(zone for zone, state in zones if state in (State.FENCED, State.PROBING)),
+        closed=frozenset(zone for zone, plan in zones if plan.state in _CLOSED),
+        failing=frozenset(zone for zone, plan in zones if _fails(plan)),
     )
+
+
+def _fails(plan: GroupPlan) -> bool:
+    return plan.state in _FAILING and not any(reason.rule in _BY_OTHERS for reason in plan.reasons)
 
 
 def _lacks_nodes(pool: PoolPlan) -> bool:

@@ -1,7 +1,7 @@
 """The nodes of a pool that must survive the loss of any one zone, without knowledge of its pods.
 
-After the loss, PoolMinimum must remain. The fewest nodes with which that holds are divided evenly, and each part is a
-zone's min. Every rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps these nodes, too.
+After the loss, PoolMinimum must remain. Each zone's part of the fewest nodes with which that holds is its min. Every
+rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps these nodes, too.
 
 - A zone's min is at most its nodes, and follows from the nodes of the other zones. So a pool that survives can always
   lose its spare nodes.
@@ -11,6 +11,7 @@ zone's min. Every rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps thes
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from evenkeel.domain.model.drafts import LASTING_LIMITS, Draft, PoolDraft, SurvivalDraft
 from evenkeel.domain.model.groups import State
@@ -19,7 +20,8 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.replicas.changes import order
-from evenkeel.domain.survival.counts import Share, levelled, rest
+from evenkeel.domain.survival.causes import causes_of, fixed_because, fixed_zones
+from evenkeel.domain.survival.counts import Share, fewest, rest
 
 
 def set_survival_minima(pool: PoolDraft) -> None:
@@ -30,16 +32,15 @@ def set_survival_minima(pool: PoolDraft) -> None:
     if survival.facts is not None:
         _set_minima_for_pods(pool, survival, survival.facts)
         return
-    fixed = [draft.requested if _is_fixed(draft) else 0 for draft in pool.groups]
-    level = levelled(_shares(pool.groups, fixed), pool.pool.min)
-    if not _is_possible(pool, level) or level is None:
+    fixed = [0 if fixed_because(draft) is None else draft.requested for draft in pool.groups]
+    minima = fewest(_shares(pool.groups, fixed), pool.pool.min)
+    if not _is_possible(pool, minima) or minima is None:
         survival.result = Survival(possible=False)
         return
-    survival.least = sum(level)
     if not any([draft.zone_fails or draft.state is State.PROBING for draft in pool.groups]):
         enough = _with_enough(pool, [draft.requested for draft in pool.groups])
-        level = levelled(_shares(pool.groups, fixed, enough), pool.pool.min, total=sum(level)) or enough
-    for draft, nodes in zip(pool.groups, level, strict=True):
+        minima = fewest(_shares(pool.groups, fixed, enough), pool.pool.min) or enough
+    for draft, nodes in zip(pool.groups, minima, strict=True):
         draft.floors[Rule.SURVIVAL_MIN] = nodes
 
 
@@ -54,7 +55,7 @@ def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: Surviv
         pool.problem(ProblemKind.SURVIVES_NO_ZONE)
         survival.result = Survival(possible=False)
     elif facts.missing and needs > pool.pool.max:
-        pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=needs, maximum=pool.pool.max)
+        pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=needs, maximum=pool.pool.max, why=())
         survival.result = Survival(possible=False)
     elif full := [draft for draft in pool.groups if facts.missing.get(draft.key, 0) > _cap(draft) - draft.requested]:
         zones = tuple(draft.group.identity.zone or "" for draft in full)
@@ -66,13 +67,15 @@ def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: Surviv
         draft.autoscaler.survival_min = published if facts.result is None else facts.minima.get(draft.key, 0)
 
 
-def _is_possible(pool: PoolDraft, level: Sequence[int] | None) -> bool:
+def _is_possible(pool: PoolDraft, least: Sequence[int] | None) -> bool:
+    """Report why the pool cannot survive. ``least``: the fewest nodes with which it can; None: its limits forbid it."""
     if pool.pool.zones < 2:
         pool.problem(ProblemKind.SURVIVES_NO_ZONE)
-    elif level is None:
-        pool.problem(ProblemKind.SURVIVAL_PAST_ZONES, minimum=pool.pool.min)
-    elif sum(level) > pool.pool.max:
-        pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=sum(level), maximum=pool.pool.max)
+    elif least is None:
+        pool.problem(ProblemKind.SURVIVAL_PAST_ZONES, minimum=pool.pool.min, why=fixed_zones(pool.groups))
+    elif sum(least) > pool.pool.max and _short(pool, [draft.requested for draft in pool.groups]):
+        needs, maximum, why = sum(least), pool.pool.max, fixed_zones(pool.groups)
+        pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=needs, maximum=maximum, why=why)
     else:
         return True
     return False
@@ -84,23 +87,30 @@ def order_to_survive(pool: PoolDraft) -> None:
     Each zone gets its share. A probing zone gets one machine. The rest of its share goes to no other zone.
     """
     lacking = _lacking(pool)
-    if not any(lacking) or any([draft.zone_fails for draft in pool.groups]):
+    if pool.survival is None or not any(lacking):
         return
+    raised = [] if any([draft.zone_fails for draft in pool.groups]) else _order(pool, lacking)
+    pool.survival.causes = causes_of(pool, lacking, raised)
+
+
+def _order(pool: PoolDraft, lacking: Sequence[int]) -> list[str]:
+    """Order the nodes that each group lacks, as far as limits allow. Return the keys of the raised groups."""
     takers = [
         (draft, min(draft.room_for_pods, nodes)) for draft, nodes in zip(pool.groups, lacking, strict=True) if nodes > 0
     ]
     if pool.free <= 0 or not any([most for _, most in takers]):
-        return
+        return []
     if not pool.may_raise:
         if pool.replicas.unchanged_since is not None:
             pool.check_at.append(pool.replicas.unchanged_since + pool.pool.standstill)
-        return
+        return []
 
     def why(_draft: Draft, more: int) -> Reason:
         return Reason.of(Rule.SURVIVAL_ORDER, count=more)
 
-    nodes = sum(most for _, most in takers)
-    pool.replicas.later = max(pool.replicas.later, order(pool, nodes, takers, why, weighted=True).later)
+    ordered = order(pool, sum(most for _, most in takers), takers, why, weighted=True)
+    pool.replicas.later = max(pool.replicas.later, ordered.later)
+    return [draft.key for draft, _ in ordered.raised]
 
 
 def _lacking(pool: PoolDraft) -> list[int]:
@@ -115,48 +125,54 @@ def _lacking(pool: PoolDraft) -> list[int]:
 
 
 def report_survival(pool: PoolDraft) -> None:
-    """Set the result: by how many running nodes the pool is short of surviving, and how many it keeps for that."""
+    """Set the result, with the reasons why zones get no node."""
     survival = pool.survival
-    if survival is None or survival.least is None:
+    if survival is None or pool.opens:
         return
-    needed = pool.pool.min
+    if survival.facts is None and survival.result is None:
+        survival.result = _result(pool)
+    if survival.causes and survival.result is not None:
+        survival.result = replace(survival.result, causes=survival.causes)
+
+
+def _result(pool: PoolDraft) -> Survival:
+    """Return by how many running nodes the pool is short of surviving, and how many it keeps for that."""
     running = [min(draft.requested, draft.group.running) for draft in pool.groups]
-    short = max(0, needed - rest([draft.group.identity.zone or "" for draft in pool.groups], running))
+    short = _short(pool, running)
     if short:
         # With the next nodes, another zone may become the largest. So the pool may need more nodes than remain to be
         # replaced.
         short = max(short, sum(_with_enough(pool, running)) - sum(running))
     kept = sum(min(draft.floors.get(Rule.SURVIVAL_MIN, 0), draft.requested) for draft in pool.groups)
-    survival.result = Survival(short=short, held=max(0, kept - needed))
+    return Survival(short=short, held=max(0, kept - pool.pool.min))
+
+
+def _short(pool: PoolDraft, nodes: Sequence[int]) -> int:
+    """Return how many nodes of PoolMinimum are missing after the loss of the largest zone."""
+    return max(0, pool.pool.min - rest([draft.group.identity.zone or "" for draft in pool.groups], nodes))
 
 
 def _with_enough(pool: PoolDraft, nodes: Sequence[int]) -> list[int]:
     """Return the nodes of each group after the fewest additions with which the pool survives."""
-    total = 0 if pool.survival is None else pool.survival.least or 0
-    enough = levelled(_shares(pool.groups, nodes), pool.pool.min, total=total)
+    enough = fewest(_shares(pool.groups, nodes), pool.pool.min)
     return list(nodes) if enough is None else enough
 
 
 def _shares(drafts: Sequence[Draft], least: Sequence[int], most: Sequence[int] | None = None) -> list[Share]:
     """Return the nodes that each group may hold: at least ``least``, at most ``most``. None: the group's caps apply.
 
-    A group whose replicas Evenkeel may not change holds ``least``.
+    A group that cannot get nodes holds ``least``.
     """
     return [
         Share(
             zone=draft.group.identity.zone or "",
             least=low,
-            most=low if _is_fixed(draft) else max(low, _cap(draft) if most is None else most[i]),
+            most=low if fixed_because(draft) is not None else max(low, _cap(draft) if most is None else most[i]),
             weight=draft.group.annotations.weight,
             tie=draft.tie,
         )
         for i, (draft, low) in enumerate(zip(drafts, least, strict=True))
     ]
-
-
-def _is_fixed(draft: Draft) -> bool:
-    is_left = draft.group.status.launches_stopped is not None
-    return draft.state is State.FROZEN or is_left or not draft.replicas_are_ours
 
 
 def _cap(draft: Draft) -> int:

@@ -95,6 +95,14 @@ def fenced_groups(pools: Iterable[AnyPool], state: ClusterState, now: datetime) 
     return [group for group in fenced if group.annotations.fencing_enabled]
 
 
+def by_clock_of_cluster(state: ClusterState, skew: timedelta) -> ClusterState:
+    """Return the state with the ends of impairments by the API server's clock, as the time of a plan is.
+
+    ``skew``: the API server's clock minus Evenkeel's, by which events, operators and drills set these ends.
+    """
+    return replace(state, zones={zone: until + skew for zone, until in state.zones.items()}) if skew else state
+
+
 def without_drill(state: ClusterState) -> ClusterState:
     """Return the state without the fence of a drill."""
     zones = {zone: until for zone, until in state.zones.items() if zone != state.drill_zone}

@@ -1,0 +1,66 @@
+"""Why a pool that is short of surviving gets no node in a zone."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.reasons import Reason, Rule
+
+
+def fixed_because(draft: Draft) -> Reason | None:
+    """Return why a group cannot get nodes for a lasting reason of its own; None: it can."""
+    if draft.group.template.closed_because is not None:
+        return Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN)
+    return draft.fixed_because
+
+
+def fixed_zones(drafts: Iterable[Draft]) -> tuple[Reason, ...]:
+    """Return why zones cannot get nodes, for each group with a lasting reason."""
+    fixed = [(draft, fixed_because(draft)) for draft in drafts]
+    return tuple(_no_node_in(draft, why) for draft, why in fixed if why is not None)
+
+
+def causes_of(pool: PoolDraft, lacking: Sequence[int], raised: Collection[str]) -> tuple[Reason, ...]:
+    """Return why zones get no node.
+
+    Args:
+        pool: The draft after the order.
+        lacking: How many nodes each group lacked before the order.
+        raised: The keys of the groups that get nodes.
+    """
+    failing = next((draft for draft in pool.groups if draft.zone_fails), None)
+    if failing is not None:
+        return (Reason.of(Rule.SURVIVAL_WAITS, zone=failing.group.identity.zone, state=failing.state.value),)
+    return tuple(_causes(pool, dict(zip([draft.key for draft in pool.groups], lacking, strict=True)), raised))
+
+
+def _causes(pool: PoolDraft, lacking: Mapping[str, int], raised: Collection[str]) -> Iterator[Reason]:
+    reads_pods = pool.survival is not None and pool.survival.facts is not None
+    zones: dict[str | None, list[Draft]] = {}
+    for draft in pool.groups:
+        zones.setdefault(draft.group.identity.zone, []).append(draft)
+    for drafts in zones.values():
+        draft = max(drafts, key=lambda draft: lacking[draft.key])
+        is_needless = reads_pods and not lacking[draft.key]  # the pods need a node in other zones
+        if not is_needless and not any(draft.key in raised for draft in drafts):
+            yield _no_node_in(draft, _obstacle(pool, draft, lacking[draft.key]))
+
+
+def _no_node_in(draft: Draft, why: Reason) -> Reason:
+    return Reason.of(Rule.NO_NODE_TO_SURVIVE, zone=draft.group.identity.zone, why=why)
+
+
+def _obstacle(pool: PoolDraft, draft: Draft, lacks: int) -> Reason:
+    if (fixed := fixed_because(draft)) is not None:
+        return fixed
+    if not draft.room:
+        return Reason.of(Rule.AT_ITS_MAX)
+    if not lacks:
+        return Reason.of(Rule.LARGEST_ZONE)
+    if draft.state is not State.HEALTHY:
+        return Reason.of(Rule.IN_STATE, state=draft.state.value)
+    if pool.free <= 0:
+        return Reason.of(Rule.POOL_AT_ITS_MAX)
+    if pool.replicas.later and pool.pool.settings.max_step is not None:
+        return Reason.of(Rule.MAX_STEP, later=pool.replicas.later, max_step=pool.pool.settings.max_step)
+    return Reason.of(Rule.REPLICAS_JUST_CHANGED)
