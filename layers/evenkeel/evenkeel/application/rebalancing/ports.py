@@ -25,6 +25,7 @@ from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.rebalancing.replicas.deletion import Marks
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterRecord
 from evenkeel.state_records import EventCheckRecord, ZoneRecord
@@ -189,8 +190,12 @@ class ClusterWriter(Protocol):
         pods. Until these are gone, this method raises DrainingError.
         """
 
-    def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Remove Evenkeel's marks from these machines. If the group must first delete a machine, only return False."""
+    def unmark(self, group: NodeGroup, names: Collection[str], *, confirmed: bool) -> Marks:
+        """Remove Evenkeel's marks from these machines, and return ``Marks.UNNEEDED``.
+
+        If the group still needs the marks, or if they are in doubt, only return that. ``confirmed``: True if an earlier
+        check has found the same doubt. The marks are then removed from all listed machines.
+        """
 
     def confirm(self, groups: Collection[GroupKey]) -> None:
         """Return if no other writer has raised the max of these groups, the siblings of a group that grows.

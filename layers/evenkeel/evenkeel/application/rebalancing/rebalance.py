@@ -101,12 +101,13 @@ class Rebalance(RunPorts):
         """Request the next check, unless one is due sooner."""
         before = stored.timer if stored else None
         skew = summary.plan.clock_skew if summary.plan else timedelta(0)
+        moments = (summary.check_at, summary.plan.check_at if summary.plan else None)
         timer, seconds = next_timer(
             before,
             self.clock.now() + skew,
             wrote=summary.written > 0,
             doubtful=summary.doubtful,
-            wanted=summary.plan.check_at if summary.plan else None,
+            wanted=min((moment for moment in moments if moment is not None), default=None),
         )
         if seconds is not None:
             reason = "second check after a write" if summary.written or summary.doubtful else "a check is due"
