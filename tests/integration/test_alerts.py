@@ -149,6 +149,14 @@ def test_garbage_is_no_answer(garbage: bytes) -> None:
     assert refusal(garbage).is_away
 
 
+@pytest.mark.parametrize("port", ["0", "99999"])
+def test_a_port_that_does_not_exist_is_refused_without_a_request(port: str) -> None:
+    with pytest.raises(ChannelError, match="with a port from 1 to 65535") as caught:
+        post(f"https://127.0.0.1:{port}")
+    assert not caught.value.is_away
+    assert SECRET not in str(caught.value)
+
+
 def test_an_untrusted_certificate_gets_no_request() -> None:
     with receiving(OK) as (receiver, url):
         with pytest.raises(ChannelError) as caught:
