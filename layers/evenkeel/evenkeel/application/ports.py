@@ -35,6 +35,7 @@ class DetailType(StrEnum):
     NODE_GROUPS_REBALANCED = "Node Groups Rebalanced"
     NODE_GROUP_FENCED = "Node Group Fenced"
     NODE_GROUP_RECOVERED = "Node Group Recovered"
+    REQUEST_REFUSED = "Scale Request Refused"
     INCIDENT_OPENED = "Incident Opened"
     INCIDENT_CHANGED = "Incident Changed"
     INCIDENT_CLOSED = "Incident Closed"

@@ -25,6 +25,7 @@ from evenkeel.application.errors import (
     ConflictError,
     EvenkeelError,
     StateConflictError,
+    StateRefusedError,
     StateUnavailableError,
     UnknownClusterError,
 )
@@ -36,7 +37,7 @@ from evenkeel.application.rebalancing.run import Run
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.application.survival.drill import follow
 from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Unreachable, after_no_answer, next_timer
-from evenkeel.domain.incidents.health import evaluate_unread
+from evenkeel.domain.incidents.health import evaluate_unread, with_refused_write
 from evenkeel.domain.incidents.pods_wait import without_waiting
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import TROUBLE_AFTER, ClusterHealth, IncidentKind
@@ -91,6 +92,8 @@ class Rebalance(RunPorts):
         rounds = _Rounds(ports=self, summary=summary, reason=reason, remaining=remaining, result=result, steady=steady)
         try:
             rounds.run()
+        except StateRefusedError as error:  # a retry of the message would be refused, too
+            rounds.notify_refused(str(error))
         finally:
             # A write needs a second check, even if the table is unavailable after the patch.
             self._request_next_check(summary, rounds.stored)
@@ -360,6 +363,14 @@ class _Rounds:
         now = self.ports.clock.now()
         after_this = evaluate_unread(health, IncidentKind.INVALID_RECORD, reason, now, now, TROUBLE_AFTER)
         self._store_health(health, after_this, versions)
+
+    def notify_refused(self, reason: str) -> None:
+        """Open an incident, because the table refuses to store the cluster's state. The next check tries again."""
+        self.summary.rejected += 1
+        self.summary.message = f"{self._cluster}: its state is not stored: {reason}"
+        _log.error(self.summary.message, extra={"cluster": self._cluster})
+        health, versions = self.ports.store.cluster_health(self._cluster)
+        self._store_health(health, with_refused_write(health, reason, self.ports.clock.now()), versions)
 
     def _notify_unregistered(self) -> bool:
         """Close the incidents of an unregistered cluster. Return False if the cluster has no stored health."""

@@ -11,7 +11,8 @@
     cluster-unhealthy  after the delay                      never                         enough nodes are Ready
     zone-unhealthy     after the delay                      zones                         enough nodes are Ready
     invalid            at once                              the problems                  the pool is valid
-    writes-refused     at once                              zones                         15 min without a refusal
+    writes-refused     at once                              zones                         15 min without a refusal;
+                                                                                        of the table: a plan is stored
     contested          at once                              zones, who writes             the group is not contested
     over-committed     after the delay                      the problem                   requested <= PoolMaximum
     drain-hangs        at once                              zones, nodes                  no drain hangs
@@ -180,6 +181,13 @@ def evaluate_unread(
     if opens and (unread is None or unread.kind is not kind):
         unread = Incident(kind=kind, since=since if unread is None else unread.since, message=excerpt(message))
     return before if unread is None else _of_cluster(before, unread)
+
+
+def with_refused_write(before: ClusterHealth, message: str, now: datetime) -> ClusterHealth:
+    """Return the health of a cluster whose state the stack's table refuses to store. The next stored plan closes it."""
+    known = next((each for each in before.incidents if each.key == IncidentKind.REFUSED.value), None)
+    incident = known or Incident(kind=IncidentKind.REFUSED, since=now, message=excerpt(message))
+    return before.with_incidents([incident, *(each for each in before.incidents if each is not known)])
 
 
 def unreadable(before: ClusterHealth, message: str, now: datetime) -> ClusterHealth:
