@@ -82,6 +82,7 @@ class CheckResult(StrEnum):
     ANSWERS = "answers"  # the cluster answers again
     # Checks cannot or may not read the cluster, so the run's own read of the cluster counts as a check.
     UNSEEN = "unseen"
+    STOPPED = "stopped"  # no check has read the cluster for too long, so the run only opens an incident
 
 
 class Queue(Protocol):

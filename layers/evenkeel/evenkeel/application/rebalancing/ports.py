@@ -7,6 +7,7 @@ from typing import Protocol
 
 from evenkeel.application.incidents.ports import HealthPorts, HealthStore
 from evenkeel.application.ports import (
+    CheckTimes,
     Clock,
     Executor,
     LeaseStore,
@@ -33,6 +34,9 @@ from evenkeel.state_records import EventCheckRecord, ZoneRecord
 
 class CheckStamps(Protocol):
     """Stores when each cluster was last read."""
+
+    def checked_at(self) -> CheckTimes:
+        """Return when each cluster was last read; only of clusters that were read in the last hours."""
 
     def save_checked_at(self, clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> None:
         """Write the time at which these clusters, and the resting clusters beside them, were read, in one write."""

@@ -36,8 +36,15 @@ from evenkeel.application.rebalancing.ports import Clusters, RunPorts
 from evenkeel.application.rebalancing.run import Run
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.application.survival.drill import follow
-from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Unreachable, after_no_answer, next_timer
-from evenkeel.domain.incidents.health import evaluate_unread, with_refused_write
+from evenkeel.domain.fleet.check_times import (
+    Chunk,
+    SteadyState,
+    Unreachable,
+    after_no_answer,
+    check_interval,
+    next_timer,
+)
+from evenkeel.domain.incidents.health import evaluate_unread, with_refused_write, with_stopped
 from evenkeel.domain.incidents.pods_wait import without_waiting
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import TROUBLE_AFTER, ClusterHealth, IncidentKind
@@ -192,7 +199,8 @@ class _Rounds:
                 raise
             return None
         self.summary.dry_run = stored.control.writes_nothing(stored.record, self.ports.dry_run)
-        return None if self._is_paused(stored) or self._is_unreachable(stored) else stored
+        leaves = self._is_paused(stored) or self._is_stopped(stored) or self._is_unreachable(stored)
+        return None if leaves else stored
 
     def _observe_and_plan(self, stored: StoredCluster) -> PlannedObservation | None:
         """Return the cluster's observation and plan. If it cannot be read, store and notify this, and return None."""
@@ -299,6 +307,24 @@ class _Rounds:
             self.summary.message = f"{self._cluster}: paused, not checked"
             return True
         return False
+
+    # Clusters that no check reads
+
+    def _is_stopped(self, stored: StoredCluster) -> bool:
+        """Return True if this run only opens the incident that no check has read the cluster for too long.
+
+        The next check reads the cluster, and closes the incident.
+        """
+        if self.result is not CheckResult.STOPPED:
+            return False
+        before, times = stored.cluster_health, self.ports.store.checked_at()
+        interval = check_interval(stored.record.scan_interval, resting=self._cluster in times.resting)
+        after_this = with_stopped(before, interval, times.get(self._cluster), self.ports.clock.now())
+        self.summary.message = f"{self._cluster}: no check has read it"
+        if after_this != before:
+            self._forget_steady(stored)  # a quick check would not close the incident
+            self._store_health(before, after_this, stored.versions)
+        return True
 
     # Unreachable clusters
 

@@ -43,7 +43,15 @@ from typing import NamedTuple
 from evenkeel.domain.incidents.pods_wait import pods_wait, without_waiting
 from evenkeel.domain.model.demand import Advice
 from evenkeel.domain.model.groups import GroupKey, PoolId, State, is_outage
-from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind, Notified
+from evenkeel.domain.model.incidents import (
+    Change,
+    ClusterHealth,
+    Incident,
+    IncidentChange,
+    IncidentKind,
+    Notified,
+    is_stopped,
+)
 from evenkeel.domain.model.past_orders import BlockedPods, IneffectiveOrder
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -58,8 +66,6 @@ REFUSED_COUNTS = timedelta(minutes=15)
 # A new node that is Ready does not close the incident of nodes that were not, until this time has passed without such
 # a node. Otherwise nodes that die after some minutes would open and close the incident with each order.
 UNREADY_COUNTS = timedelta(minutes=20)
-# Checks count as stopped only after at least this time without a check, because a single lost check is no incident.
-_STOPPED_AFTER = timedelta(minutes=5)
 # A tolerance, because checks start some seconds early or late.
 _SLACK = timedelta(seconds=10)
 # The most names of an incident, problems of an incident, and pods of a problem. These limits keep the cluster's stored
@@ -201,10 +207,9 @@ def with_stopped(
 ) -> ClusterHealth:
     """Return the health with the incident ``stopped`` if checks have stopped and no other incident explains why.
 
-    ``scan_interval`` is in seconds; ``checked_at`` is None if the time of the last check is unknown.
+    The arguments are those of ``is_stopped``.
     """
-    longest = max(_STOPPED_AFTER, 2 * timedelta(seconds=scan_interval) + timedelta(minutes=1))
-    if checked_at is None or before.unread is not None or now - checked_at < longest:
+    if checked_at is None or before.unread is not None or not is_stopped(scan_interval, checked_at, now):
         return before
     return _of_cluster(before, Incident(kind=IncidentKind.STOPPED, since=checked_at))
 
