@@ -28,6 +28,7 @@ from unittest.mock import patch
 from botocore.exceptions import ClientError
 
 from evenkeel.application.plan_documents import DecisionDocument, GroupDocument, read_decisions
+from evenkeel.application.ports import DetailType
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.validation import ConfigError
@@ -167,8 +168,8 @@ class LocalStack(AbstractContextManager["LocalStack"]):
             for message in messages:
                 sqs.delete_message(QueueUrl=self._decisions, ReceiptHandle=message["ReceiptHandle"])
                 event = json.loads(message["Body"])
-                if event["detail-type"].startswith("Incident "):
-                    continue
+                if event["detail-type"].startswith(("Incident ", DetailType.REQUEST_REFUSED)):
+                    continue  # no decision
                 (decision,) = read_decisions([event["detail"]], event["detail-type"])
                 if decision.id not in self._ids:
                     self._ids.add(decision.id)

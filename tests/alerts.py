@@ -28,7 +28,7 @@ def alert(news: Change = Change.OPENED, **fields: Any) -> Alert:
         message="workers: 3 of 9 nodes missing for 5 min: capacity in eu-central-1a",
         todo="The cloud has no such machines there",
         command="evenkeel explain --stack NAME --cluster blue",
-        runbook="the runbook, section capacity",
+        runbook="docs/operate/runbooks.md#capacity",
     )
     return replace(base, **fields)
 

@@ -20,7 +20,7 @@ from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Unscheduled, Workload
-from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
+from evenkeel.domain.rebalancing.replicas.deletion import Marks, deletion_candidates, marks_of
 from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import group
 from tests.crashing import How, KilledError, Life, Mortal
@@ -57,6 +57,7 @@ class Machines(FakeCluster):
         super().__init__(groups)
         self._clock, self._mark_is_ours, self._made = clock, mark_is_ours, 0
         self.machines: dict[GroupKey, dict[str, Machine]] = {each.key: {} for each in groups}
+        self.hidden: set[str] = set()  # machines that lists leave out by mistake
         for each in groups:
             for _ in range(each.requested):
                 self.make(each.key, joined=True)
@@ -70,15 +71,16 @@ class Machines(FakeCluster):
     def staying(self, group: GroupKey) -> list[Machine]:
         return [machine for machine in self.machines[group].values() if not machine.deleting]
 
+    def listed(self, group: GroupKey) -> tuple[Machine, ...]:
+        return tuple([machine for machine in self.machines[group].values() if machine.name not in self.hidden])
+
     def set(self, group: GroupKey, name: str, **fields: Any) -> None:
         self.machines[group][name] = replace(self.machines[group][name], **fields)
 
     def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[GroupKey] = ()) -> Observation:
         for found, each in list(self.groups.items()):
             running = sum(machine.has_node for machine in self.staying(found))
-            listed = (
-                tuple(self.machines[found].values()) if running != each.requested or found in reads_machines else None
-            )
+            listed = self.listed(found) if running != each.requested or found in reads_machines else None
             self.groups[found] = replace(each, running=running, machines=listed)
         return super().observe(reads_machines, known)
 
@@ -118,14 +120,14 @@ class Machines(FakeCluster):
             elif machine.marked_by_us or machine.name in ours:
                 self.set(group, machine.name, marked=False, marked_by_us=False)
 
-    def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        staying = self.staying(group.key)
-        if not no_surplus(staying, self.groups[group.key].requested):
-            return False
-        for machine in staying:
-            if machine.name in names:
+    def unmark(self, group: NodeGroup, names: Collection[str], *, confirmed: bool) -> Marks:
+        marks = marks_of(self.listed(group.key), self.groups[group.key].requested, names)
+        if marks is Marks.NEEDED or (marks is Marks.DOUBTFUL and not confirmed):
+            return marks
+        for machine in self.listed(group.key):
+            if machine.name in names and not machine.deleting:
                 self.set(group.key, machine.name, marked=False, marked_by_us=False)
-        return True
+        return Marks.UNNEEDED
 
     def unfinished(self, begun: Collection[str]) -> Collection[str]:
         return ()

@@ -1,4 +1,4 @@
-"""Send batches of incident events to chats and pagers. SQS delivers an event again if a channel did not accept it."""
+"""Send batches of incident changes to chats and pagers. SQS delivers a change again if a channel did not accept it."""
 
 from typing import Any
 
@@ -17,18 +17,20 @@ metrics = make_metrics()
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Notify all channels about the events of a batch. Return the messages that SQS must deliver again."""
-    received = []
+    """Notify all channels about the changes of a batch. Return the messages that SQS must deliver again."""
+    received: list[Received] = []
+    poison: list[tuple[SqsRecord, BadRequestError]] = []
     for record in map(SqsRecord.read, records_of(event, logger)):
         try:
-            alert = read_alert(record.body)
+            alert = container(writes=False).notify_channels.checked(read_alert(record.body))
         except BadRequestError as error:
-            logger.error("message sent to the dead letters: %s", error)
-            container(writes=False).inbox.queue.dead_letter(str(record.body), str(error))
-            metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
+            poison.append((record, error))
         else:
             received.append(Received(message=record.message_id, receives=record.receives, alert=alert))
     back = container(writes=False).notify_channels(received, remaining_of(context))
-    logger.info("%s incident events, %s of them not accepted by every channel", len(received), len(back))
+    logger.info("%s changes of incidents, %s of them not accepted by every channel", len(received), len(back))
     metrics.add_metric("AlertsNotSent", MetricUnit.Count, len(back))
-    return {"batchItemFailures": [{"itemIdentifier": message} for message in sorted(back)]}
+    # The channels are first, because the queue of dead letters may be unavailable.
+    inbox = container(writes=False).inbox
+    kept = {record.message_id for record, error in poison if not inbox.set_aside(record, error, logger, metrics)}
+    return {"batchItemFailures": [{"itemIdentifier": message} for message in sorted(back | kept)]}

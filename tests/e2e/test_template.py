@@ -11,9 +11,8 @@ import pytest
 
 from bench import bill
 from evenkeel.adapters.aws.metrics import ALARMED
-from evenkeel.adapters.aws.queues import LONGEST_WAIT_SECONDS, SOURCE, TRIES
+from evenkeel.adapters.aws.queues import LONGEST_WAIT_SECONDS, TRIES
 from evenkeel.application.incidents.alerting import CLAIMED_FOR
-from evenkeel.application.ports import DetailType
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.settings import AlertSettings, Settings
 from sandbox.template import ROOT, Template
@@ -68,7 +67,7 @@ WRITE_GROUPS = {  # all under conditions: tests/integration/test_least_privilege
 
 ALLOWED: dict[str, dict[str, Set[str]]] = {
     "ScanRole": {
-        "Table": {QUERY, PUT},  # both under conditions
+        "Table": {QUERY},  # under a condition
         "Table/index/due": {QUERY},
         **dict.fromkeys(("ChecksQueue", "RebalanceQueue", "DeadLetters"), SENDS),
         "ScanLogGroup": LOGS,
@@ -97,6 +96,7 @@ ALLOWED: dict[str, dict[str, Set[str]]] = {
         **dict.fromkeys(("ChecksQueue", "DeadLetters"), SENDS),
         **OPEN_CLUSTERS,
         **WRITE_GROUPS,
+        "AlertsQueue": {SEND},
         "EventBus": {"events:PutEvents"},
         "RebalanceLogGroup": LOGS,
     },
@@ -320,11 +320,14 @@ def test_without_a_key_no_role_may_use_one() -> None:
 def test_the_functions_get_every_variable_that_the_settings_read_and_no_loopback() -> None:
     assert "loopback" not in (ROOT / "template.yaml").read_text(encoding="utf-8").lower()
     assert "loopback" not in (ROOT / "samconfig.toml").read_text(encoding="utf-8").lower()
-    wanted = {f"EVENKEEL_{name.upper()}" for name in Settings.model_fields if name != "allow_loopback"}
+    wanted = {
+        f"EVENKEEL_{name.upper()}" for name in Settings.model_fields.keys() - {"allow_loopback", "alerts_queue_url"}
+    }
     of_alerts = {f"EVENKEEL_{name.upper()}" for name in AlertSettings.model_fields}
     for name, function in FUNCTIONS.items():
         own = {variable for variable in function.variables if variable.startswith("EVENKEEL_")}
-        assert own == (wanted | of_alerts if name == "NotifyFunction" else wanted), name
+        more = {"NotifyFunction": of_alerts, "RebalanceFunction": {"EVENKEEL_ALERTS_QUEUE_URL"}}
+        assert own == wanted | more.get(name, set()), name
         settings = Settings.from_env(TEMPLATE.resolve(function.variables, lambda reference, _: f"the-{reference}"))
         assert (settings.dry_run, settings.allow_loopback) == (True, False)
 
@@ -634,9 +637,7 @@ OF_ALERTS = {
     "AlertsQuery",
     "NotifyFunction",
     "NotifyRole",
-    "IncidentRule",
     "AlertsQueue",
-    "AlertsQueuePolicy",
     "NotifyLogGroup",
 }
 
@@ -659,15 +660,27 @@ def test_alert_may_read_the_keys_that_it_is_given_and_no_others(name: str) -> No
     assert granted == ({TOPIC} if name == "ChatTopicArn" else {f"{ALERTS[name]}-??????"})
 
 
-def test_incident_events_go_to_the_queue_and_what_it_refuses_to_the_dead_letters() -> None:
-    rule = TEMPLATE.of_type("AWS::Events::Rule")["IncidentRule"]
-    assert rule["EventPattern"]["source"] == [SOURCE]
-    assert set(rule["EventPattern"]["detail-type"]) == {
-        kind.value for kind in DetailType if kind.name.startswith("INCIDENT")
+def test_only_rebalance_may_send_to_the_queue_of_alerts() -> None:
+    """A message in it opens, changes or closes an incident at a pager."""
+    template = Template(parameters=ALL)
+    senders = {
+        role
+        for role, of_role in ROLES.items()
+        for statement in statements(of_role["Policies"], template)
+        if "AlertsQueue" in statement["Resource"] and SEND in as_list(statement["Action"])
     }
-    (target,) = rule["Targets"]
-    assert target["Arn"] == {"Fn::GetAtt": ["AlertsQueue", "Arn"]}
-    assert target["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": ["DeadLetters", "Arn"]}
+    assert senders == {"RebalanceRole"}
+    policies = TEMPLATE.of_type("AWS::SQS::QueuePolicy").values()
+    assert [policy["Queues"] for policy in policies] == [[{"Ref": "DeadLetters"}]], "no policy lets others send to it"
+    assert not TEMPLATE.of_type("AWS::Events::Rule"), "no event of the bus reaches it"
+
+
+def test_notify_receives_nothing_but_that_queue() -> None:
+    (event,) = FUNCTIONS["NotifyFunction"].events.values()
+    assert event["Properties"]["Queue"] == {"Fn::GetAtt": ["AlertsQueue", "Arn"]}
+    kinds = ("AWS::Lambda::Permission", "AWS::Lambda::EventSourceMapping", "AWS::SNS::Subscription")
+    assert not [name for kind in kinds for name in TEMPLATE.of_type(kind)]
+    assert "NotifyFunction" not in str(list(TEMPLATE.of_type("AWS::IAM::ManagedPolicy").values()))
 
 
 def test_a_claim_outlasts_the_function_and_ends_before_the_message_comes_back() -> None:

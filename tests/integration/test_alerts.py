@@ -13,10 +13,13 @@ import pytest
 
 from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
-from evenkeel.application.errors import StateConflictError
+from evenkeel.adapters.aws.queues import SqsAlerts, SqsQueue
+from evenkeel.application.errors import QueueUnavailableError, StateConflictError
 from evenkeel.application.incidents.alerting import ChannelError
+from evenkeel.application.ports import DetailType
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.permissions import Permissions, request_of
+from sandbox.triggers import Triggers
 from tests.alerts import alert, detail_of
 from tests.fakes import FakeClock
 from tests.recorded_requests import Recorded
@@ -146,6 +149,14 @@ def test_garbage_is_no_answer(garbage: bytes) -> None:
     assert refusal(garbage).is_away
 
 
+@pytest.mark.parametrize("port", ["0", "99999"])
+def test_a_port_that_does_not_exist_is_refused_without_a_request(port: str) -> None:
+    with pytest.raises(ChannelError, match="with a port from 1 to 65535") as caught:
+        post(f"https://127.0.0.1:{port}")
+    assert not caught.value.is_away
+    assert SECRET not in str(caught.value)
+
+
 def test_an_untrusted_certificate_gets_no_request() -> None:
     with receiving(OK) as (receiver, url):
         with pytest.raises(ChannelError) as caught:
@@ -217,6 +228,72 @@ def test_the_function_notifies_within_its_role_and_logs_no_secret(notified: tupl
     assert dead["Body"] == poison
     assert "alerts/slack" in log.getvalue() or "https" in log.getvalue()
     assert SECRET not in log.getvalue()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in DetailType if kind.name.startswith("INCIDENT")])
+@pytest.mark.parametrize("source", ["evenkeel", "evenkeel.provisioning", "kubernetes-event-exporter"])
+def test_no_event_of_the_bus_reaches_a_chat_or_a_pager(
+    notified: tuple[Deployment, str], source: str, kind: DetailType
+) -> None:
+    deployment, queue = notified
+    forged = {
+        **detail_of(alert()),
+        "type": "Warning",
+        "message": "call 555",
+        "runbook": "https://evil.example/#capacity",
+    }
+    entry = {"Source": source, "DetailType": kind.value, "Detail": json.dumps(forged), "EventBusName": deployment.bus}
+    assert deployment.aws.client("events").put_events(Entries=[entry])["FailedEntryCount"] == 0
+    with Recorded(deployment, log=io.StringIO()) as functions:
+        Triggers(deployment, functions).drain()
+        assert "NotifyFunction" not in functions.sent
+    sqs = deployment.aws.client("sqs")
+    for url in (deployment.physical("AlertsQueue"), queue):
+        assert "Messages" not in sqs.receive_message(QueueUrl=url)
+
+
+def test_a_message_with_a_runbook_of_its_own_is_refused_and_kept(notified: tuple[Deployment, str]) -> None:
+    deployment, queue = notified
+    forged = json.dumps(detail_of(alert(runbook="https://evil.example/#capacity")))
+    with Recorded(deployment, log=io.StringIO()) as functions:
+        assert functions("NotifyFunction", batch(forged)) == {"batchItemFailures": []}
+    sqs = deployment.aws.client("sqs")
+    assert "Messages" not in sqs.receive_message(QueueUrl=queue)
+    (dead,) = sqs.receive_message(QueueUrl=deployment.physical("DeadLetters"), MessageAttributeNames=["All"])[
+        "Messages"
+    ]
+    assert dead["MessageAttributes"]["reason"]["StringValue"] == (
+        "incident 'blue/cluster-api/prod/workers/missing': runbook is 'https://evil.example/#capacity': "
+        "it must be a section of docs/operate/runbooks.md"
+    )
+
+
+def test_a_good_change_is_sent_although_a_bad_one_cannot_be_set_aside(
+    notified: tuple[Deployment, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise QueueUnavailableError("queue of dead letters: away")
+
+    deployment, queue = notified
+    monkeypatch.setattr(SqsQueue, "dead_letter", away)
+    with Recorded(deployment, log=io.StringIO()) as functions:
+        answer = functions("NotifyFunction", batch('{"key": 7}', json.dumps(detail_of(alert()))))
+    assert {"itemIdentifier": "m0"} in answer["batchItemFailures"]
+    messages = deployment.aws.client("sqs").receive_message(QueueUrl=queue, WaitTimeSeconds=20)["Messages"]
+    assert alert().message in messages[0]["Body"]
+
+
+def test_rebalance_sends_incidents_to_the_queue_and_no_other_function_may(notified: tuple[Deployment, str]) -> None:
+    deployment, _ = notified
+    url = deployment.physical("AlertsQueue")
+    assert SqsAlerts(deployment.aws.client("sqs"), url).send(detail_of(alert()))
+    assert deployment.environment("RebalanceFunction")["EVENKEEL_ALERTS_QUEUE_URL"] == url
+    request = request_of(deployment, "sqs", "SendMessage", {"QueueUrl": url, "MessageBody": "x"})
+    allowed = {name for name in deployment.template.functions() if Permissions(deployment, name).allows(request)}
+    assert allowed == {"RebalanceFunction"}
+    with Recorded(deployment, log=io.StringIO()) as functions:
+        Triggers(deployment, functions).poll()
+        assert "sns:Publish" in {request.action for request in functions.sent["NotifyFunction"]}
 
 
 def test_notify_may_store_what_it_sent_and_nothing_else(notified: tuple[Deployment, str]) -> None:

@@ -1,7 +1,10 @@
 """Pods on Auto Scaling groups from end to end: nodes are ordered for them, and drained before their instances end."""
 
+import json
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -10,7 +13,7 @@ from evenkeel.domain.model.incidents import IncidentKind
 from sandbox.auto_scaling.behavior import Behavior, worst
 from tests.auto_scaling_groups import ZONES
 from tests.auto_scaling_pods import PodStage, rights
-from tests.crashing import How, harmed_at
+from tests.crashing import How, Life, harmed_at
 from tests.fakes import plenty
 
 KINDS = ("plain", "managed")
@@ -123,6 +126,46 @@ def test_a_node_that_pods_need_again_is_uncordoned() -> None:
     stage.checks(2)
     assert sum(running(stage, names)) == 2
     assert is_clean(stage)
+
+
+@dataclass
+class ShortListLife(Life):
+    """A life in which one list of nodes leaves some out."""
+
+    short: int = -1  # the number of that list, from 0
+    keep: Callable[[Any], Any] = list
+    lists: int = 0
+
+    def step(self, name: str, call: Callable[[], Any], lost: Callable[[], Exception]) -> Any:
+        answer = super().step(name, call, lost)
+        if not name.startswith("GET") or not name.endswith("/api/v1/nodes"):
+            return answer
+        self.lists += 1
+        if self.lists - 1 != self.short:
+            return answer
+        body = json.loads(answer.body)
+        return replace(answer, body=json.dumps({**body, "items": self.keep(body["items"])}).encode())
+
+
+@pytest.mark.parametrize("keep", [lambda items: [], lambda items: items[:1], lambda items: items[1:]])
+def test_an_incomplete_list_of_nodes_leaves_no_node_cordoned(keep: Callable[[Any], Any]) -> None:
+    """The node of an instance is uncordoned only where it is listed."""
+    lists, short = 1, 0
+    while short < lists:
+        stage, names = unneeded()
+        stage.run()
+        assert len(stage.cordoned()) == 1
+        stage.deploy("more", 5)
+        stage.minutes(1)
+        life = stage.life = ShortListLife(short=short, keep=keep)
+        stage.run()
+        stage.life, lists = Life(), life.lists
+        stage.minutes(1)
+        stage.checks(3)
+        assert sum(running(stage, names)) == 2
+        assert is_clean(stage), f"list {short}"
+        short += 1
+    assert lists > 1
 
 
 def test_a_cordon_of_somebody_else_stays() -> None:

@@ -1,7 +1,8 @@
 """Which machines go: exactly those that were marked, never a preserved one, and no mark stays on one that lives."""
 
+import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -40,6 +41,21 @@ failing = per_owner(lambda owner: Scene(owner, on_failure="release"))  # two rep
 quiet = per_owner(lambda owner: Scene(owner, incident=False))
 removal = per_owner(RemovalScene)
 emptied = per_owner(unneeded)
+
+
+@dataclass
+class ShortListsLife(Life):
+    """A life in which the lists of machines leave some out."""
+
+    keep: Callable[[Any], Any] = list
+
+    def step(self, name: str, call: Callable[[], Any], lost: Callable[[], Exception]) -> Any:
+        answer = super().step(name, call, lost)
+        is_list = name.startswith("GET") and "/machines" in name and isinstance(answer.body, bytes)
+        if not is_list or b'"items"' not in answer.body:
+            return answer
+        body = json.loads(answer.body)
+        return replace(answer, body=json.dumps({**body, "items": self.keep(body["items"])}).encode())
 
 
 def annotate(scene: Scene, machine: str, key: str, value: str) -> None:
@@ -96,6 +112,24 @@ class TestMarks:
         assert len(scene.oldest(BUSY)) == 3
         assert oldest in scene.oldest(BUSY)
         assert scene.marks() == []
+
+    @pytest.mark.parametrize("keep", [lambda items: [], lambda items: items[::2], lambda items: items[1::2]])
+    def test_an_incomplete_list_of_machines_forgets_no_mark(self, quiet: Scene, keep: Callable[[Any], Any]) -> None:
+        scene = quiet.again()
+        scene.grow(BUSY, 4)
+        scene.settle()
+        oldest = scene.oldest(BUSY)[0]
+        annotate(scene, oldest, *scene.machine_api.machines.mark)
+        id = GroupKey(scene.flavour, scene.namespace, scene.name_of(BUSY))
+        stored = scene.memory.load("demo")
+        state = replace(stored.state.groups.get(id, GroupState()), marked=(oldest,))
+        scene.memory.save_group("demo", id, state, stored.versions)
+        scene.run(ShortListsLife(keep=keep))
+        assert scene.marks() == [] or any_stored_mark(scene)
+        scene._pass(timedelta(seconds=75))
+        scene.settle()
+        assert scene.marks() == []
+        assert not any_stored_mark(scene)
 
     def test_of_nodes_that_are_given_back_the_sick_go_first_and_then_the_newest(self, quiet: Scene) -> None:
         scene = quiet.again()

@@ -15,7 +15,13 @@ from bench.fleet import stand_in_for_aws
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.codec import pack
 from evenkeel.application.actions.ports import ActionStore
-from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError, UnknownClusterError
+from evenkeel.application.errors import (
+    LeaseHeldError,
+    StateConflictError,
+    StateRefusedError,
+    StateUnavailableError,
+    UnknownClusterError,
+)
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import StoredCluster, Versions
 from evenkeel.application.rebalancing.ports import SteadyCluster
@@ -931,3 +937,10 @@ class TestChecks:
         names = [f"{number:03}-{'x' * 96}" for number in range(50)]
         store.save_checked_at(names, NOW)
         assert set(store.checked_at()) == set(names)
+
+
+def test_an_item_beyond_the_largest_size_is_refused_by_name(deployment: Deployment) -> None:
+    store = DynamoStore(deployment.aws.client("dynamodb"), deployment.table, lambda: NOW)
+    pool = PoolId("cluster-api", "default", "", "workers")
+    with pytest.raises(StateRefusedError, match=r"POOL#cluster-api/default/workers: .*size"):
+        store.save_pool("demo", pool, PoolState(digest="x" * 500_000), None)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
 
-from evenkeel.adapters.aws.queues import TRIES, EventBridgeBus, QueueUrls, SqsQueue
+from evenkeel.adapters.aws.queues import TRIES, EventBridgeBus, QueueUrls, SqsAlerts, SqsQueue
 from evenkeel.adapters.aws.secrets import Secrets
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.aws.token_store import SealedTokens
@@ -214,6 +214,11 @@ class Container:
         return EventBridgeBus(self._client("events"), self.settings.bus)
 
     @cached_property
+    def _alerts(self) -> SqsAlerts | None:
+        url = self.settings.alerts_queue_url
+        return SqsAlerts(self._client("sqs"), url) if url else None
+
+    @cached_property
     def check(self) -> "CheckClusters":
         """Return the use case of functions/check."""
         from evenkeel.application.rebalancing.check import CheckClusters
@@ -237,6 +242,7 @@ class Container:
             clusters=self.clusters,
             queue=self._queue,
             bus=self._bus,
+            alerts=self._alerts,
             clock=self.clock,
             random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
@@ -294,7 +300,8 @@ class Container:
         if url := settings.alertmanager_url:
             channels.append(Alertmanager(shared=shared, url=url, header_secret=settings.alertmanager_secret))
         memory = DynamoAlertMemory(self._dynamodb, self.settings.table, self.clock.now)
-        return NotifyChannels(channels=channels, memory=memory, clock=self.clock)
+        runbooks = self.settings.runbook_url or RUNBOOKS
+        return NotifyChannels(channels=channels, memory=memory, clock=self.clock, runbooks=runbooks)
 
     @cached_property
     def operate(self) -> "Operate":

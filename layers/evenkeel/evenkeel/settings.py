@@ -33,6 +33,7 @@ class Settings(_Environment):
     rebalance_queue_url: str = Field(min_length=1)
     checks_queue_url: str = Field(min_length=1)
     dead_letters_url: str = Field(min_length=1)
+    alerts_queue_url: str = ""  # only for rebalance; empty: the stack notifies no chat and no pager
     bus: str = Field(min_length=1)
     dry_run: bool
     stack: str = "NAME"  # the stack's name, for commands in error texts

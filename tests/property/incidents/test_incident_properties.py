@@ -109,7 +109,7 @@ class Stack:
         if mishap == "dies after":
             raise Killed
 
-    def publish(self, _: str, detail: Mapping[str, Any]) -> bool:
+    def send(self, detail: Mapping[str, Any]) -> bool:
         mishap = self._next()
         if mishap == "refused":
             return False
@@ -117,6 +117,9 @@ class Stack:
         if mishap == "dies after":
             raise Killed
         return True
+
+    def publish(self, _: str, __: Mapping[str, Any]) -> bool:
+        return self._next() != "refused"
 
     def evaluate(self, missing: Mapping[str, int]) -> None:
         """Pools that have so many nodes less than they should. No two troubles began in one second."""
@@ -128,8 +131,8 @@ class Stack:
             )
             for pool, number in missing.items()
         ]
-        this: Any = self  # the table and the bus, as far as this needs them
-        ports = HealthPorts(store=this, bus=this, clock=self.clock, stack=self.stack)
+        this: Any = self  # the table, the queue and the bus, as far as this needs them
+        ports = HealthPorts(store=this, bus=this, alerts=this, clock=self.clock, stack=self.stack)
         with suppress(Killed):
             store_cluster_health(ports, "blue", self.cluster_health, self.cluster_health.with_incidents(incidents), {})
 

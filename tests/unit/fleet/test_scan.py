@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import timedelta
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,11 @@ from evenkeel.application.errors import QueueUnavailableError, StateUnavailableE
 from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.ports import sequentially
 from evenkeel.domain.fleet.check_times import CHUNK, chunks_of_minute, is_due
+from evenkeel.domain.incidents.health import evaluate_unread
+from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind
 from tests.builders import MINUTE
 from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, register
+from tests.house import House
 
 IDS = st.text("abcdefghij-0123456789", min_size=1, max_size=20)
 
@@ -164,3 +168,66 @@ class TestByHand:
         stage.clock.at += timedelta(seconds=1)
         stage.scan.by_hand(["minute"])
         assert stage.queue.clusters == ["minute", "minute"]
+
+
+class TestStoppedChecks:
+    """No check has read a cluster for too long: it is notified, although nobody asks for the status."""
+
+    def house(self, **fields: Any) -> House:
+        house = House(**fields)
+        house.settle()
+        house.looks()
+        house.clock.at = house.clock.at.replace(minute=house.clock.at.minute // 5 * 5, second=0)
+        house.store.save_checked_at(["demo"], house.clock.at)
+        return house
+
+    def tick(self, house: House, after: timedelta) -> None:
+        """A tick whose checks never take place, and the runs that it requests."""
+        house.clock.at += after
+        scan = Scan(store=house.store, queue=house.queue, clock=house.clock, together=sequentially)
+        scan.tick(house.clock.at)
+        house.carry_out()
+
+    def changes(self, house: House) -> list[tuple[str, str]]:
+        return [(kind, detail["kind"]) for kind, detail in house.bus.published if kind.startswith("Incident")]
+
+    def test_the_incident_is_notified_once_and_ends_with_the_next_check(self) -> None:
+        house = self.house()
+        for _ in range(4):
+            self.tick(house, 5 * MINUTE)
+        assert self.changes(house) == [("Incident Opened", "stopped")]
+        for _ in range(2):
+            house.looks()
+            house.carry_out()
+        assert self.changes(house) == [("Incident Opened", "stopped"), ("Incident Closed", "stopped")]
+
+    def test_a_cluster_that_is_checked_in_time_causes_no_run(self) -> None:
+        house = self.house(scan_interval=600)
+        for _ in range(4):
+            self.tick(house, 5 * MINUTE)
+        assert self.changes(house) == []
+
+    def test_a_paused_cluster_is_not_missed(self) -> None:
+        house = self.house()
+        house.ask("pause")
+        for _ in range(4):
+            self.tick(house, 5 * MINUTE)
+        assert self.changes(house) == []
+
+    def test_a_cluster_that_does_not_answer_is_unreachable_and_not_stopped(self) -> None:
+        house = self.house()
+        stored = house.store.load("demo")
+        health = evaluate_unread(
+            ClusterHealth(), IncidentKind.UNREACHABLE, "away", house.clock.at, house.clock.at, timedelta(0)
+        )
+        house.store.save_cluster_health("demo", health, stored.versions)
+        self.tick(house, 5 * MINUTE)
+        assert ("Incident Opened", "stopped") not in self.changes(house)
+
+    def test_a_scan_goes_on_without_the_times_of_the_last_checks(self, stage: Stage) -> None:
+        def away() -> NoReturn:
+            raise StateUnavailableError("away")
+
+        stage.store.checked_at = away  # type: ignore[method-assign]
+        at = NOW.replace(minute=5)
+        assert "minute" in stage.scan.tick(at).requested

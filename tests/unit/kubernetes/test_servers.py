@@ -37,6 +37,15 @@ def test_no_record_can_name_a_servers_own_audience(text: str) -> None:
     assert len(own_audience(read_server(text))) <= 1000
 
 
+@pytest.mark.parametrize("port", ["0", "00", "65536", "99999"])
+def test_a_port_that_does_not_exist_is_refused(port: str) -> None:
+    for path in ("", "/", "/k8s/clusters/c-1"):
+        with pytest.raises(ValueError, match=r"^must have a port from 1 to 65535$"):
+            read_server(f"https://10.0.0.1:{port}{path}")
+    with pytest.raises(ValueError, match=r"(?s)endpoint.*must have a port from 1 to 65535"):
+        AwsOidcAccess(kind="aws-oidc", endpoint=f"https://[2001:db8::1]:{port}", ca_data="")
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -1,10 +1,12 @@
 """SECURITY.md: what the functions may do in AWS is what template.yaml grants."""
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from sandbox.template import ROOT, Template
 
@@ -90,3 +92,15 @@ def test_only_rebalance_ends_machines_or_changes_their_number() -> None:
         "rebalance"
     }
     assert not any(action.startswith(("iam:", "ec2:")) for of in writes.values() for action in of)
+
+
+def test_the_exporters_policy_allows_exactly_what_the_exporter_sends() -> None:
+    page = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
+    (policy,) = re.findall(r"```json policy\n(.*?)```", page, re.S)
+    (exporter,) = re.findall(r"```yaml exporter\n(.*?)```", page, re.S)
+    sends = yaml.safe_load(exporter)["receivers"][0]["eventbridge"]
+    (statement,) = json.loads(policy)["Statement"]
+    assert (statement["Effect"], statement["Action"]) == ("Allow", "events:PutEvents")
+    expected = {"events:source": sends["source"], "events:detail-type": sends["detailType"]}
+    assert statement["Condition"] == {"StringEquals": expected}
+    assert "Senders on the stack's bus" in TEXT

@@ -142,3 +142,51 @@ def test_a_chain_of_checks_of_an_absent_pool_ends(house: House) -> None:
         house.looks()
         assert not house.queue.requests
     assert len(house.queue.second_looks) == asked
+
+
+class TestTwoIncompleteLists:
+    """Two lists confirm each other only if they lack the same, soon after each other, and no good one lies between."""
+
+    def short_at(self, house: House, after: timedelta, left: int) -> None:
+        groups = house.cluster.groups
+        house.cluster.groups = dict(list(groups.items())[:left])
+        check_again(house, after)
+        house.cluster.groups = {**groups, **house.cluster.groups}
+
+    def sum_of_maxima(self, house: House) -> int:
+        return sum(bounds[1] for bounds in house.bounds())
+
+    @pytest.mark.parametrize("left", [1, 2])
+    def test_eight_minutes_apart_they_confirm_nothing(self, house: House, left: int) -> None:
+        before = self.sum_of_maxima(house)
+        self.short_at(house, MINUTE, left)
+        self.short_at(house, 8 * MINUTE, left)
+        assert self.sum_of_maxima(house) == before
+
+    @pytest.mark.parametrize("left", [1, 2])
+    def test_a_good_list_between_them_ends_the_doubt(self, house: House, left: int) -> None:
+        before = self.sum_of_maxima(house)
+        self.short_at(house, MINUTE, left)
+        check_again(house, 30 * SECOND)
+        self.short_at(house, 30 * SECOND, left)
+        assert self.sum_of_maxima(house) == before
+
+    def test_lists_that_lack_other_groups_confirm_nothing(self, house: House) -> None:
+        before = self.sum_of_maxima(house)
+        self.short_at(house, MINUTE, 2)
+        self.short_at(house, MINUTE, 1)
+        assert self.sum_of_maxima(house) == before
+
+    def test_a_minute_apart_they_confirm_each_other(self, house: House) -> None:
+        before = self.sum_of_maxima(house)
+        self.short_at(house, MINUTE, 2)
+        self.short_at(house, MINUTE, 2)
+        assert self.sum_of_maxima(house) > before, "the groups that are left get what the lost one had"
+
+    def test_a_good_list_ends_the_doubt_of_a_restore(self, house: House) -> None:
+        house.ask("restore")
+        doubted = house.control.model_copy(update={"nothing_since": house.clock.at})
+        house.store.save_record(house.record, doubted, house.store.load("demo").versions)
+        check_again(house, SECOND)
+        assert house.control.restoring
+        assert house.control.nothing_since is None

@@ -6,8 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.domain.model.flavours import PLACEHOLDER
 from evenkeel.domain.model.groups import Machine, MachineFailure
-from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
+from evenkeel.domain.rebalancing.replicas.deletion import Marks, deletion_candidates, marks_of
 from tests.fakes import NOW
 
 TIMEOUT = timedelta(minutes=15)
@@ -66,8 +67,15 @@ def test_a_machine_from_the_future_is_late() -> None:
 
 def test_a_mark_is_removed_once_machines_match_replicas() -> None:
     gone = machine("g", 5, deleting=True)
-    assert no_surplus([NEW, READY, gone], 2)
-    assert not no_surplus([NEW, READY, gone], 1)
+    assert marks_of([NEW, READY, gone], 2, [NEW.name, gone.name]) is Marks.UNNEEDED
+    assert marks_of([NEW, READY, gone], 1, [NEW.name]) is Marks.NEEDED
+
+
+def test_a_list_that_may_be_incomplete_leaves_marks_in_doubt() -> None:
+    assert marks_of([], 2, [NEW.name]) is Marks.DOUBTFUL
+    assert marks_of([NEW], 2, [NEW.name]) is Marks.DOUBTFUL, "a hidden machine may be a surplus"
+    assert marks_of([READY, OLD], 2, [NEW.name]) is Marks.DOUBTFUL, "the marked one may be hidden"
+    assert marks_of([READY, OLD], 2, [f"{PLACEHOLDER}a-1"]) is Marks.UNNEEDED, "a failed launch is no machine"
 
 
 _machines = st.lists(

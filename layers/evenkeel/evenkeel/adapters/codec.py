@@ -24,11 +24,16 @@ _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
 _ORDERS = (("orders",), ("state", "orders"))  # where a PoolState and a StoredPool have the past orders of a pool
 
 
+# The fields of a group's state that belong to none of its parts.
+_OWN = ("marked", "marks_doubted_since", "unneeded", "unhealthy_since")
+
+
 @dataclass(kw_only=True)
 class FlatGroupState(FailureHistory, ArrivalHistory, ContestHistory):
     """The JSON form of a ``GroupState``: one object with the fields of all its parts."""
 
     marked: tuple[str, ...] = ()
+    marks_doubted_since: datetime | None = None
     unneeded: Mapping[str, datetime] = field(default_factory=dict)
     unhealthy_since: datetime | None = None
 
@@ -36,7 +41,7 @@ class FlatGroupState(FailureHistory, ArrivalHistory, ContestHistory):
     def of(cls, state: GroupState) -> Self:
         """Return the JSON form of a state."""
         parts = vars(state.failure) | vars(state.arrivals) | vars(state.contest)
-        return cls(**parts, marked=state.marked, unneeded=state.unneeded, unhealthy_since=state.unhealthy_since)
+        return cls(**parts, **{name: getattr(state, name) for name in _OWN})
 
     def state(self) -> GroupState:
         """Return the state."""
@@ -49,9 +54,7 @@ class FlatGroupState(FailureHistory, ArrivalHistory, ContestHistory):
             failure=FailureHistory(**failure),
             arrivals=ArrivalHistory(**arrivals),
             contest=ContestHistory(**contest),
-            marked=self.marked,
-            unneeded=self.unneeded,
-            unhealthy_since=self.unhealthy_since,
+            **{name: values[name] for name in _OWN},
         )
 
 

@@ -32,6 +32,10 @@ class StateUnavailableError(EvenkeelError):
     """The DynamoDB table does not answer. Without the table, Evenkeel writes to no cluster."""
 
 
+class StateRefusedError(StateUnavailableError):
+    """The table refuses a write, and would refuse a retry, too: the item is too large, or a policy forbids it."""
+
+
 class QueueUnavailableError(EvenkeelError):
     """A queue does not accept a message. The caller must try again."""
 

@@ -35,6 +35,7 @@ class DetailType(StrEnum):
     NODE_GROUPS_REBALANCED = "Node Groups Rebalanced"
     NODE_GROUP_FENCED = "Node Group Fenced"
     NODE_GROUP_RECOVERED = "Node Group Recovered"
+    REQUEST_REFUSED = "Scale Request Refused"
     INCIDENT_OPENED = "Incident Opened"
     INCIDENT_CHANGED = "Incident Changed"
     INCIDENT_CLOSED = "Incident Closed"
@@ -81,6 +82,7 @@ class CheckResult(StrEnum):
     ANSWERS = "answers"  # the cluster answers again
     # Checks cannot or may not read the cluster, so the run's own read of the cluster counts as a check.
     UNSEEN = "unseen"
+    STOPPED = "stopped"  # no check has read the cluster for too long, so the run only opens an incident
 
 
 class Queue(Protocol):

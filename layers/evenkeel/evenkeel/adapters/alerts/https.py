@@ -75,11 +75,18 @@ def _host(url: str) -> str:
     """Return the host of an https:// URL. Raises ChannelError, which does not quote the URL."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises ValueError for a port that is no number
+        is_port = parts.port != 0  # raises ValueError for a port that is no number, or too large
     except ValueError:
-        parts = urlsplit("")
-    if parts.scheme != "https" or not parts.hostname or "@" in parts.netloc or not url.isprintable() or " " in url:
-        raise ChannelError("its address is no https:// URL, or names a user", is_away=False)
+        parts, is_port = urlsplit(""), False
+    if (
+        not is_port
+        or parts.scheme != "https"
+        or not parts.hostname
+        or "@" in parts.netloc
+        or not url.isprintable()
+        or " " in url
+    ):
+        raise ChannelError("its address is no https:// URL with a port from 1 to 65535, or names a user", is_away=False)
     return parts.hostname
 
 

@@ -46,7 +46,7 @@ from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.rebalancing.membership.discovery import joined_tags
-from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
+from evenkeel.domain.rebalancing.replicas.deletion import Marks, deletion_candidates, marks_of
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterPolicy
 from evenkeel.texts.english import sentence
@@ -69,8 +69,8 @@ class Drainer(Protocol):
         ``nodeless``: instances that had no node when they were read. They are drained if they have one now.
         """
 
-    def release(self, instances: Collection[str]) -> None:
-        """Uncordon the nodes of these instances that Evenkeel has cordoned."""
+    def release(self, instances: Collection[str]) -> set[str]:
+        """Uncordon the nodes that Evenkeel has cordoned. Return the instances without a listed node."""
 
     def autoscaler_status(self, namespace: str) -> tuple[str, datetime | None]:
         """Return the text of ConfigMap ``cluster-autoscaler-status``, and when the autoscaler has written it."""
@@ -306,17 +306,18 @@ class AutoScalingCluster:
         """Return all machines of a group. The plan knows which instances have no node."""
         return self._members[group.key].machines if group.machines is None else group.machines
 
-    def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Uncordon the nodes of these machines. While the group has a surplus machine, only return False."""
+    def unmark(self, group: NodeGroup, names: Collection[str], *, confirmed: bool) -> Marks:
+        """Uncordon the nodes of these machines, as the port says. The list of nodes may be incomplete, too."""
         machines = self._machines(group)
-        if not no_surplus(machines, group.requested):
-            return False
-        self._release({machine.name for machine in machines if machine.name in names and not machine.deleting})
-        return True
+        marks = marks_of(machines, group.requested, names)
+        if marks is Marks.NEEDED or (marks is Marks.DOUBTFUL and not confirmed):
+            return marks
+        staying = {machine.name for machine in machines if machine.name in names and not machine.deleting}
+        return Marks.DOUBTFUL if self._release(staying) and not confirmed else Marks.UNNEEDED
 
-    def _release(self, names: Collection[str]) -> None:
-        if names and self._drainer is not None:
-            self._drainer().release(names)
+    def _release(self, names: Collection[str]) -> set[str]:
+        """Uncordon the nodes of these machines. Return the machines without a listed node."""
+        return self._drainer().release(names) if names and self._drainer is not None else set()
 
     def confirm(self, groups: Collection[GroupKey]) -> None:
         """Read these groups again. Raises ConflictError if another writer has raised the max of one."""

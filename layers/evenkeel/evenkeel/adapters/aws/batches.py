@@ -9,7 +9,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.metrics import StackMetrics
 from evenkeel.adapters.aws.queues import SqsQueue
-from evenkeel.application.errors import BadRequestError
+from evenkeel.application.errors import BadRequestError, QueueUnavailableError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,12 +94,24 @@ class Inbox:
                     raise BadRequestError(f"not handled in {self.tries} tries")
                 work(record.body)
             except BadRequestError as error:
-                logger.error("message sent to the dead letters: %s", error)
-                self.queue.dead_letter(record.body, str(error))
-                metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
+                self._set_aside(record, error, logger, metrics)
         except Exception as error:
             logger.error("message not handled, it is tried again: %s: %s", type(error).__name__, error)
             metrics.add_metric("RunsFailed", MetricUnit.Count, 1)
             if self.tries is not None:
                 self.queue.try_soon(record.receipt_handle, record.receives)
             raise
+
+    def set_aside(self, record: SqsRecord, error: BadRequestError, logger: Logger, metrics: StackMetrics) -> bool:
+        """Dead-letter a message that can never succeed. Return False if SQS must deliver it again."""
+        try:
+            self._set_aside(record, error, logger, metrics)
+        except QueueUnavailableError as reason:
+            logger.error("message not set aside, it is tried again: %s", reason)
+            return False
+        return True
+
+    def _set_aside(self, record: SqsRecord, error: BadRequestError, logger: Logger, metrics: StackMetrics) -> None:
+        logger.error("message sent to the dead letters: %s", error)
+        self.queue.dead_letter(str(record.body), str(error))
+        metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)

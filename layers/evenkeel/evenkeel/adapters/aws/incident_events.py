@@ -1,4 +1,4 @@
-"""Reads the bus's events about incidents, for the function ``notify``."""
+"""Reads the queue's messages about incidents, for the function ``notify``."""
 
 from pydantic import Field
 

@@ -224,6 +224,23 @@ def _deduplication(text: str) -> str:
     return "".join(char if "!" <= char <= "~" else "_" for char in text)[:128] or "_"
 
 
+class SqsAlerts:
+    """Implements the port ``AlertQueue`` with SQS."""
+
+    def __init__(self, client: Any, url: str) -> None:
+        self._client = client
+        self._url = url
+
+    def send(self, detail: Mapping[str, Any]) -> bool:
+        """Send the change. If SQS does not accept it, log this and return False."""
+        try:
+            self._client.send_message(QueueUrl=self._url, MessageBody=_detail(detail))
+        except AWS_ERRORS as error:
+            _log.error("incident not sent to queue %s: %s", self._url, text_of(error))
+            return False
+        return True
+
+
 class EventBridgeBus:
     """Implements the port ``Bus`` with EventBridge."""
 
@@ -236,16 +253,9 @@ class EventBridgeBus:
 
         The table also has the event's content.
         """
-        text = json.dumps(detail, ensure_ascii=False)
-        if len(text.encode()) > _LARGEST_DETAIL:
-            short = {key: value for key, value in detail.items() if key not in _LONG}
-            pool = detail.get("pool")  # an object in a decision's event, an id in an incident's event
-            pool = {"name": pool.get("name")} if isinstance(pool, Mapping) else pool
-            text = json.dumps({**short, "pool": pool, "truncated": True})
+        entry = {"Source": SOURCE, "DetailType": detail_type, "Detail": _detail(detail), "EventBusName": self._bus}
         try:
-            answer = self._client.put_events(
-                Entries=[{"Source": SOURCE, "DetailType": detail_type, "Detail": text, "EventBusName": self._bus}]
-            )
+            answer = self._client.put_events(Entries=[entry])
         except AWS_ERRORS as error:
             _log.error("event %r not sent: %s", detail_type, text_of(error))
             return False
@@ -253,3 +263,14 @@ class EventBridgeBus:
             _log.error("event %r not sent: %s", detail_type, answer["Entries"][0].get("ErrorMessage"))
             return False
         return True
+
+
+def _detail(detail: Mapping[str, Any]) -> str:
+    """Return the detail of an event as text, shortened if it is too large."""
+    text = json.dumps(detail, ensure_ascii=False)
+    if len(text.encode()) <= _LARGEST_DETAIL:
+        return text
+    short = {key: value for key, value in detail.items() if key not in _LONG}
+    pool = detail.get("pool")  # an object in a decision's event, an id in an incident's event
+    pool = {"name": pool.get("name")} if isinstance(pool, Mapping) else pool
+    return json.dumps({**short, "pool": pool, "truncated": True})

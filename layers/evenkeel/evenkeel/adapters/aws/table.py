@@ -11,7 +11,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from evenkeel.adapters.aws_faults import AWS_ERRORS, part_of, text_of
-from evenkeel.application.errors import StateConflictError, StateUnavailableError
+from evenkeel.application.errors import StateConflictError, StateRefusedError, StateUnavailableError
 from evenkeel.domain.model.values import quote
 from evenkeel.validation import ConfigError
 
@@ -19,6 +19,13 @@ Item = Mapping[str, Any]
 # Call -> the part that every valid answer to this call contains.
 _PARTS = {"query": "Items", "batch_get_item": "Responses"}
 _OF_SEVERAL_TABLES = ("batch_get_item", "transact_write_items")
+_WRITES = ("put_item", "update_item", "delete_item", "transact_write_items")
+# The codes of an error, or of one reason of a cancelled transaction, for which a retry fails, too. An item beyond the
+# largest size is one of them.
+_REFUSALS = (
+    *("AccessDeniedException", "ItemCollectionSizeLimitExceeded", "ItemCollectionSizeLimitExceededException"),
+    *("ValidationError", "ValidationException"),
+)
 _CONFLICTS = ("ConditionalCheckFailed", "ConditionalCheckFailedException", "TransactionConflict")
 
 
@@ -34,6 +41,7 @@ class Table:
 
         Raises:
             StateConflictError: the condition of a write is false, or another write of the item is in progress.
+            StateRefusedError: the table would also refuse a retry of the write.
             StateUnavailableError: the call fails for another reason.
         """
         if operation not in _OF_SEVERAL_TABLES:
@@ -43,8 +51,11 @@ class Table:
             if operation in _PARTS:
                 part_of(answer, _PARTS[operation])
         except AWS_ERRORS as error:
-            if isinstance(error, ClientError) and _is_conflict(error):
+            codes = _codes(error) if isinstance(error, ClientError) else set()
+            if codes.intersection(_CONFLICTS):
                 raise StateConflictError("the record has been written since it was read") from None
+            if operation in _WRITES and codes.intersection(_REFUSALS):
+                raise StateRefusedError(f"table {self.name}: {_item_of(request)}{text_of(error)}") from None
             raise StateUnavailableError(f"table {self.name}: {text_of(error)}") from None
         return answer
 
@@ -97,9 +108,15 @@ def unchanged(attribute: str, version: int | None) -> dict[str, Any]:
     }
 
 
-def _is_conflict(error: ClientError) -> bool:
+def _codes(error: ClientError) -> set[str]:
     reasons: list[dict[str, Any]] = [*error.response.get("CancellationReasons", []), error.response.get("Error", {})]
-    return any(reason.get("Code") in _CONFLICTS for reason in reasons)
+    return {str(reason.get("Code")) for reason in reasons}
+
+
+def _item_of(request: Mapping[str, Any]) -> str:
+    """Return which item a request writes, for an error; empty for a transaction."""
+    item = request.get("Item") or request.get("Key")
+    return f"{key_of(item)}: " if item else ""
 
 
 def text(item: Item, name: str) -> str:

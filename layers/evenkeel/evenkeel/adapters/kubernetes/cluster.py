@@ -17,6 +17,7 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Shoot
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.rebalancing.replicas.deletion import Marks
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterPolicy
 
@@ -93,9 +94,9 @@ class KubernetesCluster:
         """Mark these machines for deletion, and remove Evenkeel's marks from the group's other machines."""
         self._marker.mark(patch, names, ours)
 
-    def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Remove Evenkeel's marks. While the group has a surplus machine, keep the marks and return False."""
-        return self._marker.unmark(group, names)
+    def unmark(self, group: NodeGroup, names: Collection[str], *, confirmed: bool) -> Marks:
+        """Remove Evenkeel's marks from these machines, as the port says."""
+        return self._marker.unmark(group, names, confirmed=confirmed)
 
     def confirm(self, groups: Collection[GroupKey]) -> None:
         """Do nothing: cluster-autoscaler, the usual other writer, writes no bounds, and patches are conditional."""

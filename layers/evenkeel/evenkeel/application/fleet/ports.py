@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from evenkeel.application.ports import CheckTimes
 from evenkeel.record import Registration
 
 
@@ -23,6 +24,9 @@ class DueStore(Protocol):
 
     def due(self, shard: str) -> Shard:
         """Return a shard."""
+
+    def checked_at(self) -> CheckTimes:
+        """Return when each cluster was last read; only of clusters that were read in the last hours."""
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
         """Return all registrations by cluster id."""

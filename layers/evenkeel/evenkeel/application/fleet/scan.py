@@ -3,6 +3,8 @@
 A scan stores nothing. The tick's time, the cluster's interval, rest and id determine if it is due, and at which second
 of the minute. A tick that arrives twice requests the same checks twice, which is harmless.
 
+Every five minutes, a scan also requests a run for each cluster whose checks have stopped.
+
     tick ──► shards, in parallel ──► chunks of clusters for `checks`, spread over the minute
 """
 
@@ -13,12 +15,22 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from evenkeel.application.errors import StateUnavailableError
 from evenkeel.application.fleet.ports import DueStore, Shard
-from evenkeel.application.ports import Clock, Executor, Queue
-from evenkeel.domain.fleet.check_times import CHUNK, check_interval, chunks_of, chunks_of_minute, is_due, is_resting
+from evenkeel.application.ports import CheckResult, Clock, Executor, Queue
+from evenkeel.domain.fleet.check_times import (
+    CHUNK,
+    check_interval,
+    chunks_of,
+    chunks_of_minute,
+    is_due,
+    is_resting,
+)
+from evenkeel.domain.model.incidents import is_stopped
 from evenkeel.record import Registration
 
 _log = logging.getLogger("evenkeel.scan")
+_MINUTES_BETWEEN_REPORTS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +69,26 @@ class Scan:
         if at.minute == 0:  # finds clusters that a former release has stored in other shards
             registered = {**dict(self.store.registrations()), **registered}
         resting = {cluster: until for shard in shards for cluster, until in shard.resting.items()}
+        if at.minute % _MINUTES_BETWEEN_REPORTS == 0:
+            self._report_stopped(registered, at)
         return self._check(registered, resting, at)
+
+    def _report_stopped(self, registered: Mapping[str, Registration | str], at: datetime) -> None:
+        """Request runs that open an incident for each cluster that no check has read for too long.
+
+        Checks cannot detect that themselves, and `status` shows it only to those who look.
+        """
+        try:
+            times = self.store.checked_at()
+        except StateUnavailableError as error:
+            _log.warning("times of the last checks not read: %s", error)
+            return
+        for cluster, record in registered.items():
+            if isinstance(record, str) or record.control().is_paused(at):
+                continue
+            interval = check_interval(record.scan_interval, resting=cluster in times.resting)
+            if is_stopped(interval, times.get(cluster), at):
+                self.queue.request(cluster, "not checked", f"stopped-{cluster}-{at.timestamp()}", CheckResult.STOPPED)
 
     def _check(
         self, registered: dict[str, Registration | str], resting: Mapping[str, datetime], at: datetime

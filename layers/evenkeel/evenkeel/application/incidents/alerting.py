@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from evenkeel.application.errors import EvenkeelError, StateConflictError, StateUnavailableError
-from evenkeel.application.ports import Clock, Remaining
+from evenkeel.application.errors import BadRequestError, EvenkeelError, StateConflictError, StateUnavailableError
+from evenkeel.application.ports import RUNBOOKS, Clock, Remaining
 from evenkeel.domain.model.incidents import Change, IncidentKind, Severity
+from evenkeel.domain.model.values import quote
 
 _log = logging.getLogger("evenkeel.alerts")
 # How long a claim lasts: longer than the function may run, and shorter than the queue's visibility timeout, so that a
@@ -158,11 +159,19 @@ class Received:
 
 @dataclass(frozen=True, kw_only=True)
 class NotifyChannels:
-    """The use case, for one batch of messages."""
+    """The use case, for one batch of messages. ``runbooks``: the URL or file of the stack's runbooks."""
 
     channels: Sequence[Channel]
     memory: AlertMemory
     clock: Clock
+    runbooks: str = RUNBOOKS
+
+    def checked(self, alert: Alert) -> Alert:
+        """Return the alert. Raises BadRequestError if it links to another page than the stack's runbooks."""
+        if alert.runbook and not alert.runbook.startswith(f"{self.runbooks}#"):
+            advice = f"it must be a section of {self.runbooks}"
+            raise BadRequestError(f"incident {quote(alert.key)}: runbook is {quote(alert.runbook)}: {advice}")
+        return alert
 
     def __call__(self, received: Sequence[Received], remaining: Remaining) -> set[str]:
         """Notify the channels. Return the messages to retry.

@@ -1,7 +1,8 @@
 """Store a cluster's health with its pending changes, publish the changes, and remove them from the outbox.
 
-If a run is killed before it removes published changes, the next run publishes these changes again, with the same keys.
-A change that the bus does not accept remains in the outbox. So the end of every published incident is published, too.
+A change is published to the queue of chats and pagers, and to the bus. If a run is killed before it removes published
+changes, the next run publishes these changes again, with the same keys. A change that the queue or the bus does not
+accept remains in the outbox. So the end of every published incident is published, too.
 """
 
 from collections.abc import Mapping
@@ -56,12 +57,17 @@ def store_cluster_health(
         # open.
         waits = any(each.key == change.key for each in unpublished)
         event = _event(cluster, change, now, ports)
-        if waits or not ports.bus.publish(_DETAIL_TYPES[change.change].value, event):
+        if waits or not _publish(change, event, ports):
             unpublished = (*unpublished, change)
     if unpublished != health.outbox:
         health = replace(health, outbox=unpublished)
         ports.store.save_cluster_health(cluster, health, versions)
     return health
+
+
+def _publish(change: IncidentChange, event: Mapping[str, Any], ports: HealthPorts) -> bool:
+    is_queued = ports.alerts is None or ports.alerts.send(event)
+    return is_queued and ports.bus.publish(_DETAIL_TYPES[change.change].value, event)
 
 
 def _stamped(health: ClusterHealth, now: datetime) -> ClusterHealth:

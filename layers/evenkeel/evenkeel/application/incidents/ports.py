@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from evenkeel.application.ports import NAMELESS, RUNBOOKS, Bus, CheckTimes, Clock, Versions
 from evenkeel.domain.model.incidents import ClusterHealth
@@ -28,15 +28,24 @@ class FleetHealthStore(HealthStore, Protocol):
         """Return when each cluster was last read, from one query; only of clusters that were read in the last hours."""
 
 
+class AlertQueue(Protocol):
+    """The queue of the function ``notify``."""
+
+    def send(self, detail: Mapping[str, Any]) -> bool:
+        """Send a change of an incident to chats and pagers. Return False if the queue does not accept it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class HealthPorts:
     """The ports that store and notify cluster health.
 
-    ``stack`` is the stack's name in commands, ``runbooks`` a URL or file.
+    ``stack`` is the stack's name in commands, ``runbooks`` a URL or file. Other programs can send events to the bus, so
+    chats and pagers are notified by a queue to which only runs may send.
     """
 
     store: HealthStore
     bus: Bus
     clock: Clock
+    alerts: AlertQueue | None = None  # None: the stack notifies no chat and no pager
     stack: str = NAMELESS
     runbooks: str = RUNBOOKS

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from evenkeel.application.incidents.ports import HealthPorts, HealthStore
 from evenkeel.application.ports import (
+    CheckTimes,
     Clock,
     Executor,
     LeaseStore,
@@ -25,6 +26,7 @@ from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.rebalancing.replicas.deletion import Marks
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterRecord
 from evenkeel.state_records import EventCheckRecord, ZoneRecord
@@ -32,6 +34,9 @@ from evenkeel.state_records import EventCheckRecord, ZoneRecord
 
 class CheckStamps(Protocol):
     """Stores when each cluster was last read."""
+
+    def checked_at(self) -> CheckTimes:
+        """Return when each cluster was last read; only of clusters that were read in the last hours."""
 
     def save_checked_at(self, clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> None:
         """Write the time at which these clusters, and the resting clusters beside them, were read, in one write."""
@@ -190,8 +195,12 @@ class ClusterWriter(Protocol):
         pods. Until these are gone, this method raises DrainingError.
         """
 
-    def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Remove Evenkeel's marks from these machines. If the group must first delete a machine, only return False."""
+    def unmark(self, group: NodeGroup, names: Collection[str], *, confirmed: bool) -> Marks:
+        """Remove Evenkeel's marks from these machines, and return ``Marks.UNNEEDED``.
+
+        If the group still needs the marks, or if they are in doubt, only return that. ``confirmed``: True if an earlier
+        check has found the same doubt. The marks are then removed from all listed machines.
+        """
 
     def confirm(self, groups: Collection[GroupKey]) -> None:
         """Return if no other writer has raised the max of these groups, the siblings of a group that grows.

@@ -25,6 +25,7 @@ from evenkeel.application.errors import (
     ConflictError,
     EvenkeelError,
     StateConflictError,
+    StateRefusedError,
     StateUnavailableError,
     UnknownClusterError,
 )
@@ -35,8 +36,15 @@ from evenkeel.application.rebalancing.ports import Clusters, RunPorts
 from evenkeel.application.rebalancing.run import Run
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.application.survival.drill import follow
-from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Unreachable, after_no_answer, next_timer
-from evenkeel.domain.incidents.health import evaluate_unread
+from evenkeel.domain.fleet.check_times import (
+    Chunk,
+    SteadyState,
+    Unreachable,
+    after_no_answer,
+    check_interval,
+    next_timer,
+)
+from evenkeel.domain.incidents.health import evaluate_unread, with_refused_write, with_stopped
 from evenkeel.domain.incidents.pods_wait import without_waiting
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import TROUBLE_AFTER, ClusterHealth, IncidentKind
@@ -91,6 +99,8 @@ class Rebalance(RunPorts):
         rounds = _Rounds(ports=self, summary=summary, reason=reason, remaining=remaining, result=result, steady=steady)
         try:
             rounds.run()
+        except StateRefusedError as error:  # a retry of the message would be refused, too
+            rounds.notify_refused(str(error))
         finally:
             # A write needs a second check, even if the table is unavailable after the patch.
             self._request_next_check(summary, rounds.stored)
@@ -101,12 +111,13 @@ class Rebalance(RunPorts):
         """Request the next check, unless one is due sooner."""
         before = stored.timer if stored else None
         skew = summary.plan.clock_skew if summary.plan else timedelta(0)
+        moments = (summary.check_at, summary.plan.check_at if summary.plan else None)
         timer, seconds = next_timer(
             before,
             self.clock.now() + skew,
             wrote=summary.written > 0,
             doubtful=summary.doubtful,
-            wanted=summary.plan.check_at if summary.plan else None,
+            wanted=min((moment for moment in moments if moment is not None), default=None),
         )
         if seconds is not None:
             reason = "second check after a write" if summary.written or summary.doubtful else "a check is due"
@@ -188,7 +199,8 @@ class _Rounds:
                 raise
             return None
         self.summary.dry_run = stored.control.writes_nothing(stored.record, self.ports.dry_run)
-        return None if self._is_paused(stored) or self._is_unreachable(stored) else stored
+        leaves = self._is_paused(stored) or self._is_stopped(stored) or self._is_unreachable(stored)
+        return None if leaves else stored
 
     def _observe_and_plan(self, stored: StoredCluster) -> PlannedObservation | None:
         """Return the cluster's observation and plan. If it cannot be read, store and notify this, and return None."""
@@ -296,6 +308,24 @@ class _Rounds:
             return True
         return False
 
+    # Clusters that no check reads
+
+    def _is_stopped(self, stored: StoredCluster) -> bool:
+        """Return True if this run only opens the incident that no check has read the cluster for too long.
+
+        The next check reads the cluster, and closes the incident.
+        """
+        if self.result is not CheckResult.STOPPED:
+            return False
+        before, times = stored.cluster_health, self.ports.store.checked_at()
+        interval = check_interval(stored.record.scan_interval, resting=self._cluster in times.resting)
+        after_this = with_stopped(before, interval, times.get(self._cluster), self.ports.clock.now())
+        self.summary.message = f"{self._cluster}: no check has read it"
+        if after_this != before:
+            self._forget_steady(stored)  # a quick check would not close the incident
+            self._store_health(before, after_this, stored.versions)
+        return True
+
     # Unreachable clusters
 
     def _is_unreachable(self, stored: StoredCluster) -> bool:
@@ -359,6 +389,14 @@ class _Rounds:
         now = self.ports.clock.now()
         after_this = evaluate_unread(health, IncidentKind.INVALID_RECORD, reason, now, now, TROUBLE_AFTER)
         self._store_health(health, after_this, versions)
+
+    def notify_refused(self, reason: str) -> None:
+        """Open an incident, because the table refuses to store the cluster's state. The next check tries again."""
+        self.summary.rejected += 1
+        self.summary.message = f"{self._cluster}: its state is not stored: {reason}"
+        _log.error(self.summary.message, extra={"cluster": self._cluster})
+        health, versions = self.ports.store.cluster_health(self._cluster)
+        self._store_health(health, with_refused_write(health, reason, self.ports.clock.now()), versions)
 
     def _notify_unregistered(self) -> bool:
         """Close the incidents of an unregistered cluster. Return False if the cluster has no stored health."""

@@ -6,7 +6,8 @@ from datetime import datetime
 from evenkeel.domain.model.convergence import PASS_LASTS
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.pools import is_called
-from evenkeel.domain.model.states import PARTIAL_LIST_GRACE, ClusterState
+from evenkeel.domain.model.second_checks import doubted_since, is_confirmed
+from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.rebalancing.relief import holds_relief
 from evenkeel.domain.rebalancing.restore import carries_ours
 from evenkeel.record import ControlRecord
@@ -30,21 +31,21 @@ def after_restore(control: ControlRecord, plan: Plan, state: ClusterState) -> tu
     known = {*state.pools, *(pool.id for pool in plan.pools)}
     unknown = [name for name in control.restoring_pools if not any(is_called(id, [name]) for id in known)]
     if unknown or (control.restoring and not known):
-        if control.nothing_since is None:
-            return control.model_copy(
-                update={"nothing_since": plan.now}
-            ), "nothing was found: a second check must agree"
-        if plan.now < control.nothing_since + PARTIAL_LIST_GRACE:
-            return None
+        since = doubted_since(control.nothing_since, plan.now)
+        if not is_confirmed(since, plan.now):
+            doubted = control.model_copy(update={"nothing_since": since})
+            return None if since == control.nothing_since else (doubted, "nothing was found: a second check must agree")
+    was_doubted = control.nothing_since is not None
     control = control.model_copy(update={"nothing_since": None})
+    still_restoring = (control, "it is found again") if was_doubted else None
     if control.restoring:
         if unfinished:
-            return None
+            return still_restoring
         update = {"restoring": False, "restored": True, "paused": True, "paused_until": None, "restoring_pools": ()}
         return control.model_copy(update=update), "restored, and paused: nothing of ours is left in it"
     finished = [name for name in control.restoring_pools if not any(is_called(id, [name]) for id in unfinished)]
     if not finished:
-        return None
+        return still_restoring
     restoring = tuple(name for name in control.restoring_pools if name not in finished)
     paused = {**control.paused_pools, **dict.fromkeys(finished)}
     sentence = f"restored, and paused: pool {', '.join(finished)}: nothing of ours is left in it"

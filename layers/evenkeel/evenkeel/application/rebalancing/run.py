@@ -107,7 +107,7 @@ class Run:
             for pool in self.plan.pools:
                 self._close_journal(pool)
             for refusal in self.plan.refusals:
-                self._requests.refuse(refusal)
+                self._requests.refuse(refusal, self.ports.bus)
             if not self._is_paused:
                 # The health is stored first, because ``_end_restore`` may pause the cluster, and then no health is
                 # evaluated.

@@ -1,6 +1,7 @@
 """The state of one run: the stored items, updated by the run's own writes, and the run's summary."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.ports import RunStore
@@ -59,6 +60,7 @@ class RunSummary:
     unreachable: bool = False
     seen: bool = False  # True: a check has read the cluster
     doubtful: bool = False  # True: a patch was sent, and its answer was lost
+    check_at: datetime | None = None  # when a check must look again at what this run could not decide
     dry_run: bool = False
     decisions: list[str] = field(default_factory=list)
     seconds_to_patch: list[float] = field(default_factory=list)  # from a failure to the patch that fenced its group

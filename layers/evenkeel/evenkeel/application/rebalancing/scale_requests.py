@@ -3,11 +3,12 @@
 import logging
 from dataclasses import dataclass
 
+from evenkeel.application.ports import Bus, DetailType
 from evenkeel.application.rebalancing.ports import ClusterClock
 from evenkeel.application.rebalancing.run_state import RunState
 from evenkeel.domain.model.plans import PoolPlan, Refusal
 from evenkeel.state_records import ScaleRequestRecord
-from evenkeel.texts.english import counted, problem_text
+from evenkeel.texts.english import counted, problem_text, rfc3339
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -59,8 +60,8 @@ class ScaleRequests:
         if left != before:
             self.run_state.save_scale_request(request.model_copy(update={"left": left, "stepped_at": self.clock.now()}))
 
-    def refuse(self, refusal: Refusal) -> None:
-        """Answer a request that no pool accepts, unless a pool may accept it later."""
+    def refuse(self, refusal: Refusal, bus: Bus) -> None:
+        """Answer and publish that no pool accepts a request, unless a pool may accept it later."""
         request = self.run_state.scale_requests[refusal.scale_request.id]
         unfound_since = refusal.scale_request.unfound_since
         if unfound_since != request.unfound_since:
@@ -69,7 +70,12 @@ class ScaleRequests:
             reason = problem_text(refusal.problem)
             verb = "added" if request.nodes > 0 else "removed"
             added = "" if request.left is None else f"{counted(request.added)} {verb}, the rest is "
-            self.run_state.end_scale_request(request, f"{added}refused: {reason}")
+            result = f"{added}refused: {reason}"
+            detail = {"cluster": self._cluster, "id": request.id, "nodes": request.nodes, "by": request.by}
+            detail |= {"pool": request.pool, "group": request.group, "requestedAt": rfc3339(request.at)}
+            # Published first: a run that is killed in between publishes the event again, with the same id.
+            bus.publish(DetailType.REQUEST_REFUSED, {**detail, "message": result})
+            self.run_state.end_scale_request(request, result)
             _log.error("refused: %s", reason, extra={"cluster": self._cluster})
 
 

@@ -26,9 +26,11 @@ from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.relief import Relief
+from evenkeel.domain.model.second_checks import SECOND_CHECK_AFTER, doubted_since, is_confirmed
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.rebalancing.annotations import write_adopted, write_published
 from evenkeel.domain.rebalancing.relief import refused
+from evenkeel.domain.rebalancing.replicas.deletion import Marks
 from evenkeel.domain.rebalancing.writes import (
     Patch,
     Stage,
@@ -109,17 +111,31 @@ class Writer:
         self.api.mark(patch, names, state.marked)
 
     def unmark(self, groups: Sequence[NodeGroup]) -> bool:
-        """Remove Evenkeel's marks from these groups. Return True if a machine has changed and must be read again."""
+        """Remove Evenkeel's marks from these groups. Return True if a machine has changed and must be read again.
+
+        A mark is forgotten only if its machine was listed, or if a second check does not find the machine either.
+        """
         try:
             for group in groups:
-                state = self.run_state.groups[group.key]
-                if self.api.unmark(group, state.marked):
-                    self.run_state.save_group(group.key, replace(state, marked=()))
+                self._unmark(group)
         except ConflictError:
             return True
         except (RejectedError, ClusterUnavailableError, AccessError) as error:  # the next run tries again
             _log.error("marks not taken off: %s", error, extra={"cluster": self.summary.cluster})
         return False
+
+    def _unmark(self, group: NodeGroup) -> None:
+        before, now = self.run_state.groups[group.key], self.clock.now()
+        since = doubted_since(before.marks_doubted_since, now)
+        marks = self.api.unmark(group, before.marked, confirmed=is_confirmed(since, now))
+        state = replace(before, marks_doubted_since=since if marks is Marks.DOUBTFUL else None)
+        if marks is Marks.UNNEEDED:
+            state = replace(state, marked=())
+        elif marks is Marks.DOUBTFUL:
+            second = since + SECOND_CHECK_AFTER
+            self.summary.check_at = min(second, self.summary.check_at or second)
+        if state != before:
+            self.run_state.save_group(group.key, state)
 
     # Patches
 

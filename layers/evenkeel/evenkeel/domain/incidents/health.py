@@ -11,7 +11,8 @@
     cluster-unhealthy  after the delay                      never                         enough nodes are Ready
     zone-unhealthy     after the delay                      zones                         enough nodes are Ready
     invalid            at once                              the problems                  the pool is valid
-    writes-refused     at once                              zones                         15 min without a refusal
+    writes-refused     at once                              zones                         15 min without a refusal;
+                                                                                        of the table: a plan is stored
     lost-group         at once                              groups, their tags            the group has its tags or its
                                                                                         own bounds, or is deleted
     contested          at once                              zones, who writes             the group is not contested
@@ -46,7 +47,15 @@ from typing import NamedTuple
 from evenkeel.domain.incidents.pods_wait import pods_wait, without_waiting
 from evenkeel.domain.model.demand import Advice
 from evenkeel.domain.model.groups import GroupKey, PoolId, State, is_outage
-from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind, Notified
+from evenkeel.domain.model.incidents import (
+    Change,
+    ClusterHealth,
+    Incident,
+    IncidentChange,
+    IncidentKind,
+    Notified,
+    is_stopped,
+)
 from evenkeel.domain.model.past_orders import BlockedPods, IneffectiveOrder
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -61,8 +70,6 @@ REFUSED_COUNTS = timedelta(minutes=15)
 # A new node that is Ready does not close the incident of nodes that were not, until this time has passed without such
 # a node. Otherwise nodes that die after some minutes would open and close the incident with each order.
 UNREADY_COUNTS = timedelta(minutes=20)
-# Checks count as stopped only after at least this time without a check, because a single lost check is no incident.
-_STOPPED_AFTER = timedelta(minutes=5)
 # A tolerance, because checks start some seconds early or late.
 _SLACK = timedelta(seconds=10)
 # The most names of an incident, problems of an incident, and pods of a problem. These limits keep the cluster's stored
@@ -186,6 +193,13 @@ def evaluate_unread(
     return before if unread is None else _of_cluster(before, unread)
 
 
+def with_refused_write(before: ClusterHealth, message: str, now: datetime) -> ClusterHealth:
+    """Return the health of a cluster whose state the stack's table refuses to store. The next stored plan closes it."""
+    known = next((each for each in before.incidents if each.key == IncidentKind.REFUSED.value), None)
+    incident = known or Incident(kind=IncidentKind.REFUSED, since=now, message=excerpt(message))
+    return before.with_incidents([incident, *(each for each in before.incidents if each is not known)])
+
+
 def unreadable(before: ClusterHealth, message: str, now: datetime) -> ClusterHealth:
     """Return the health to show for a cluster whose record is invalid. This health is not stored."""
     since = now if before.unread is None else before.unread.since
@@ -197,10 +211,9 @@ def with_stopped(
 ) -> ClusterHealth:
     """Return the health with the incident ``stopped`` if checks have stopped and no other incident explains why.
 
-    ``scan_interval`` is in seconds; ``checked_at`` is None if the time of the last check is unknown.
+    The arguments are those of ``is_stopped``.
     """
-    longest = max(_STOPPED_AFTER, 2 * timedelta(seconds=scan_interval) + timedelta(minutes=1))
-    if checked_at is None or before.unread is not None or now - checked_at < longest:
+    if checked_at is None or before.unread is not None or not is_stopped(scan_interval, checked_at, now):
         return before
     return _of_cluster(before, Incident(kind=IncidentKind.STOPPED, since=checked_at))
 

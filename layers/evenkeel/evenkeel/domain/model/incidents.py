@@ -11,6 +11,8 @@ from evenkeel.domain.model.reasons import Reason
 
 # The default of trouble_after: the delay until a missing node or an unreachable cluster is an incident.
 TROUBLE_AFTER = timedelta(minutes=5)
+# Checks count as stopped only after at least this time without a check, because a single lost check is no incident.
+_STOPPED_AFTER = timedelta(minutes=5)
 
 
 class Severity(StrEnum):
@@ -233,3 +235,12 @@ class ClusterHealth:
         """Return the health with its incidents replaced by these. Notifications and the outbox do not change."""
         worst_first = sorted(incidents, key=lambda incident: incident.sort_key)
         return replace(self, incidents=tuple(worst_first[:_MOST_INCIDENTS]))
+
+
+def is_stopped(scan_interval: int, checked_at: datetime | None, now: datetime) -> bool:
+    """Return True if checks of a cluster have stopped.
+
+    ``scan_interval`` is in seconds; ``checked_at`` is None if the time of the last check is unknown.
+    """
+    longest = max(_STOPPED_AFTER, 2 * timedelta(seconds=scan_interval) + timedelta(minutes=1))
+    return checked_at is not None and now - checked_at >= longest

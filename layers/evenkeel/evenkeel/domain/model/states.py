@@ -11,6 +11,7 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeG
 from evenkeel.domain.model.moves import Move, RequestedNodes, ScaleRequest
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.relief import Relief
+from evenkeel.domain.model.second_checks import SECOND_CHECK_AFTER
 from evenkeel.domain.model.survival import HeldNodes
 
 
@@ -103,6 +104,8 @@ class GroupState:
     arrivals: ArrivalHistory = field(default_factory=ArrivalHistory)
     contest: ContestHistory = field(default_factory=ContestHistory)
     marked: tuple[str, ...] = ()  # names of machines with Evenkeel's delete mark
+    # When a list of machines that may be incomplete first left these marks in doubt. None: no list has.
+    marks_doubted_since: datetime | None = None
     unneeded: Mapping[str, datetime] = field(default_factory=dict)  # name of a node -> since when it is unneeded
     unhealthy_since: datetime | None = None  # since when too many nodes are not Ready; None: the group is healthy
 
@@ -152,10 +155,6 @@ class Publication:
         return self.at + min(_LONGEST_TURN, stands * (1 << min(self.turn, 12)))
 
 
-# If a check does not find a known group or owner of a pool, a second check must confirm this, at least this much later.
-PARTIAL_LIST_GRACE = timedelta(minutes=1)
-
-
 @dataclass(kw_only=True)
 class MemberSnapshot:
     """The replicas of a pool's groups at the last check. The mappings are by key of the group."""
@@ -165,15 +164,14 @@ class MemberSnapshot:
     # The replicas that the check planned, for each group where they differ from ``requested``.
     planned: Mapping[str, int] = field(default_factory=dict)
     owners: tuple[str, ...] = ()  # ids (OwnerRef.id) of the owners of the groups' bounds
-    members_missing_since: datetime | None = (
-        None  # when a check first missed a known group or owner; None: none is missing
-    )
+    members_missing: tuple[str, ...] = ()  # the known groups and owners that the last check has not found
+    members_missing_since: datetime | None = None  # when a check first missed exactly these; None: none is missing
 
     @property
     def second_check_at(self) -> datetime:
         """Return the time from which a check can confirm that known groups or owners are absent."""
         assert self.members_missing_since is not None
-        return self.members_missing_since + PARTIAL_LIST_GRACE
+        return self.members_missing_since + SECOND_CHECK_AFTER
 
 
 @dataclass(frozen=True, kw_only=True)

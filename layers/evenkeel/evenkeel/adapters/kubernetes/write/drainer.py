@@ -111,11 +111,17 @@ class NodeDrainer:
         """Return the text of ConfigMap ``cluster-autoscaler-status``, and when the autoscaler has written it."""
         return self._workload.autoscaler_status(namespace)
 
-    def release(self, instances: Collection[str]) -> None:
-        """Uncordon the nodes of these instances that Evenkeel has cordoned. Raises as ``drain`` does."""
-        for _, node in self._nodes(instances):
+    def release(self, instances: Collection[str]) -> set[str]:
+        """Uncordon the nodes that Evenkeel has cordoned. Return the instances without a listed node.
+
+        Raises as ``drain`` does.
+        """
+        without_node = set(instances)
+        for instance, node in self._nodes(instances):
+            without_node.discard(instance)
             if node.mark is not None:
                 self._patch(node, None, unschedulable=node.spec.unschedulable and was_cordoned(node.mark))
+        return without_node
 
     def _nodes(self, instances: Collection[str]) -> Iterator[tuple[str, _Node]]:
         """Yield the nodes of these instances by instance id. The provider id is ``aws:///<zone>/<instance>``."""

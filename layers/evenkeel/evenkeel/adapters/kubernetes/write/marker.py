@@ -14,7 +14,7 @@ from evenkeel.application.ports import Remaining
 from evenkeel.domain.model.groups import Machine, NodeGroup
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.removals import disagree
-from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
+from evenkeel.domain.rebalancing.replicas.deletion import Marks, deletion_candidates, marks_of
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.texts.english import sentence
 
@@ -94,15 +94,16 @@ class Marker:
             if not mark.is_set_on(item):
                 self._set_mark(group, item, mark.value)
 
-    def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Remove Evenkeel's marks from these machines. While the group has a surplus, keep them and return False."""
-        mark, staying = FLAVOURS[group.key.flavour].machines.mark, self._staying(group)
-        if not no_surplus((machine for machine, _ in staying), group.requested):
-            return False
-        for machine, item in staying:
-            if machine.name in names and mark.is_set_on(item):
+    def unmark(self, group: NodeGroup, names: Collection[str], *, confirmed: bool) -> Marks:
+        """Remove Evenkeel's marks from these machines, as the port says."""
+        mark, listed = FLAVOURS[group.key.flavour].machines.mark, self._listed(group)
+        marks = marks_of((machine for machine, _ in listed), group.requested, names)
+        if marks is Marks.NEEDED or (marks is Marks.DOUBTFUL and not confirmed):
+            return marks
+        for machine, item in listed:
+            if machine.name in names and not machine.deleting and mark.is_set_on(item):
                 self._set_mark(group, item, None)
-        return True
+        return Marks.UNNEEDED
 
     def _check_unchanged(self, group: NodeGroup, machines: Iterable[Machine]) -> None:
         """Raise ConflictError where the node, deletion or preservation of a machine has changed since it was read."""
@@ -122,12 +123,15 @@ class Marker:
             raise ConflictError(f"machine {machine.name} of {group.key} {change} since it was read")
 
     def _staying(self, group: NodeGroup) -> list[tuple[Machine, Object]]:
-        """Return a group's machines that are not being deleted. Lists the machines if the check has not listed them."""
+        """Return a group's machines that are not being deleted."""
+        return [(machine, item) for machine, item in self._listed(group) if not machine.deleting]
+
+    def _listed(self, group: NodeGroup) -> list[tuple[Machine, Object]]:
+        """Return all machines of a group. Lists the machines if the check has not listed them."""
         flavour, now = FLAVOURS[group.key.flavour], self._api.now()
         if group.key not in self._objects.machines:
             self._objects.machines[group.key] = self._list(group)
-        machines = [(read_machine(flavour, item, now), item) for item in self._objects.machines[group.key]]
-        return [(machine, item) for machine, item in machines if not machine.deleting]
+        return [(read_machine(flavour, item, now), item) for item in self._objects.machines[group.key]]
 
     def _list(self, group: NodeGroup) -> list[Object]:
         flavour, member = FLAVOURS[group.key.flavour], self._objects.members[group.key]

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from evenkeel.domain.model.groups import NodeGroup, PoolId
 from evenkeel.domain.model.observations import Check, Observation
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, tie_of
-from evenkeel.domain.model.states import PARTIAL_LIST_GRACE, MemberSnapshot, PoolState
+from evenkeel.domain.model.second_checks import doubted_since, is_confirmed
+from evenkeel.domain.model.states import MemberSnapshot, PoolState
 
 
 class Comparison(NamedTuple):
@@ -39,8 +40,8 @@ class FoundMembers:
 def compare_pools(pools: Iterable[AnyPool], check: Check) -> FoundMembers:
     """Return the members of all pools, compared with the last check.
 
-    A list of groups may be incomplete, or empty by mistake. So a member counts as absent only if a second check,
-    ``PARTIAL_LIST_GRACE`` after the first, misses it, too.
+    A list of groups may be incomplete, or empty by mistake. So a member counts as absent only if a second check
+    misses exactly the same members (``domain.model.second_checks``).
     """
     now = check.now
 
@@ -92,22 +93,26 @@ def _few_members(
     present = requested.keys() & before.requested.keys()
     has_left = bool(before.requested) and 2 * len(present) <= len(before.requested)
     if has_left or not names().issuperset(before.owners):
-        return _waiting(before, now)
+        return _waiting(before, (before.requested.keys() - present) | (set(before.owners) - names()), now)
     return _absent_members(pool.state, names, now)
 
 
 def _absent_members(state: PoolState, names: Callable[[], frozenset[str]], now: datetime) -> MemberSnapshot | None:
     """Return the snapshot to store while a known group of a pool is absent from the cluster; else None."""
     before = state.seen
-    if before is None or all([key in names() or key.partition("/")[2] in names() for key in before.requested]):
+    if before is None:
         return None
-    return _waiting(before, now)
+    missing = [key for key in before.requested if not (key in names() or key.partition("/")[2] in names())]
+    return _waiting(before, missing, now) if missing else None
 
 
-def _waiting(before: MemberSnapshot, now: datetime) -> MemberSnapshot | None:
-    """Return the snapshot with the time of the first check that missed members; None: this is the second check."""
-    since = before.members_missing_since or now
-    return None if now >= since + PARTIAL_LIST_GRACE else replace(before, members_missing_since=since)
+def _waiting(before: MemberSnapshot, absent: Iterable[str], now: datetime) -> MemberSnapshot | None:
+    """Return the snapshot with what the first check missed, and its time; None: this is the second check."""
+    missing = tuple(sorted(absent))
+    is_same = before.members_missing in ((), missing)  # empty: an older item does not have the names
+    since = doubted_since(before.members_missing_since if is_same else None, now)
+    confirmed = is_confirmed(since, now)
+    return None if confirmed else replace(before, members_missing=missing, members_missing_since=since)
 
 
 def _owners(groups: Iterable[NodeGroup]) -> tuple[str, ...]:

@@ -13,10 +13,12 @@ if the group has changed since the check read it.
        |   removes its mark         |  other machine of the group. If others raise replicas, it removes m7's mark
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import Enum
 
 from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.flavours import PLACEHOLDER
 from evenkeel.domain.model.groups import Machine, MachineRef
 from evenkeel.domain.model.plans import Removal
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -65,9 +67,31 @@ def deletion_candidates(
     return tuple(machine.name for machine in order[: max(0, len(staying) - requested)])
 
 
-def no_surplus(machines: Iterable[Machine], requested: int) -> bool:
-    """Return True if there are no more machines than replicas, so that delete marks are no longer needed."""
-    return sum(not machine.deleting for machine in machines) <= requested
+class Marks(Enum):
+    """What a list of a group's machines says about Evenkeel's delete marks."""
+
+    NEEDED = "needed"  # there are more machines than replicas, so the marked ones are about to be deleted
+    DOUBTFUL = "doubtful"  # the list may be incomplete
+    UNNEEDED = "unneeded"
+
+
+def marks_of(machines: Iterable[Machine], requested: int, marked: Collection[str]) -> Marks:
+    """Return if a group still needs its delete marks.
+
+    An incomplete list may hide a marked machine, whose mark would then be forgotten. The next scale-down by any
+    controller would delete this machine. It may also hide a surplus.
+
+    Args:
+        machines: The listed machines of the group.
+        requested: The group's replicas.
+        marked: The names of the machines with Evenkeel's delete mark. A launch that failed is no machine.
+    """
+    listed = {machine.name: machine for machine in machines}
+    staying = sum(not machine.deleting for machine in listed.values())
+    if staying > requested:
+        return Marks.NEEDED
+    hidden = [name for name in marked if name not in listed and not name.startswith(PLACEHOLDER)]
+    return Marks.DOUBTFUL if hidden or staying < requested else Marks.UNNEEDED
 
 
 def remove(pool: PoolDraft, machines: Mapping[str, Sequence[MachineRef]]) -> int:

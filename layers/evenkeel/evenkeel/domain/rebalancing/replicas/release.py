@@ -24,6 +24,7 @@ from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.second_checks import SECOND_CHECK_AFTER, doubted_since, is_confirmed
 from evenkeel.domain.model.states import Release
 
 # This time is added to the length of an autoscaler loop, because a busy loop takes longer. Measured: an autoscaler that
@@ -32,8 +33,6 @@ _SLACK = timedelta(seconds=30)
 # How long a release is stored: Evenkeel's longest backoff by default, which is also cluster-autoscaler's. After it,
 # an autoscaler with this default has ordered all nodes that pods wait for.
 RELEASE_KEPT = BackoffPolicy.longest
-# A list of pods or nodes can be empty by mistake, so a second check must confirm it after this time.
-_CHECK_APART = timedelta(minutes=1)
 
 
 def recall_release(pool: PoolDraft) -> None:
@@ -104,7 +103,7 @@ def order_released(pool: PoolDraft) -> None:
             _without_pods(pool, release)
         else:  # the pods wait until a group can get a node
             pool.release.stored = replace(release, idle_since=None)
-            pool.check_at.append(pool.now + _CHECK_APART)
+            pool.check_at.append(pool.now + SECOND_CHECK_AFTER)
     elif pool.request.current is None or pool.request.current.is_of_plan:
         pool.release.stored = release = replace(release, idle_since=None)
         pool.release.closed = True
@@ -130,7 +129,7 @@ def _open_for_others(pool: PoolDraft) -> None:
     """
     pool.release.asks_waiting = pool.release.waited_for is None
     pool.release.open_for = pool.release.waited_for or {}
-    pool.check_at.append(pool.now + _CHECK_APART)
+    pool.check_at.append(pool.now + SECOND_CHECK_AFTER)
 
 
 def _without_pods(pool: PoolDraft, release: Release) -> None:
@@ -139,15 +138,15 @@ def _without_pods(pool: PoolDraft, release: Release) -> None:
     If Evenkeel has ordered a part of the release, it does not order the remaining part. While the ordered machines are
     provisioning, the autoscaler can order nodes for other pods.
     """
-    since = release.idle_since or pool.now
-    if pool.now - since >= _CHECK_APART:
+    since = doubted_since(release.idle_since, pool.now)
+    if is_confirmed(since, pool.now):
         pool.release.stored, pool.release.not_reordered = None, 0
         if release.ordered and _awaits_our_machines(pool):
             pool.release.stored = replace(release, has_rest=False, idle_since=None)
             _open_for_others(pool)
         return
     pool.release.stored = replace(release, idle_since=since)
-    pool.check_at.append(since + _CHECK_APART)
+    pool.check_at.append(since + SECOND_CHECK_AFTER)
 
 
 def remember_rest(pool: PoolDraft) -> None:

@@ -13,7 +13,8 @@ from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import Refusal
 from evenkeel.domain.model.pools import AnyPool, InvalidPool
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.states import PARTIAL_LIST_GRACE, STEPS_APART, PoolState
+from evenkeel.domain.model.second_checks import SECOND_CHECK_AFTER, doubted_since, is_confirmed
+from evenkeel.domain.model.states import STEPS_APART, PoolState
 
 _Absent = Mapping[PoolId, frozenset[str]]
 
@@ -33,7 +34,11 @@ def assign_requests(
     queue = RequestQueue(pools, state.pools, now, absent)
     waiting: Sequence[ScaleRequest] = () if check.policy.restoring else state.scale_requests
     is_empty = not pools and not check.observation.groups
-    unconfirmed = [request for request in waiting if is_empty and _awaits_second_check(request, now)]
+    waiting = [
+        replace(request, unfound_since=doubted_since(request.unfound_since, now) if is_empty else None)
+        for request in waiting
+    ]
+    unconfirmed = [request for request in waiting if _awaits_second_check(request, now)]
     waiting = [request for request in waiting if request not in unconfirmed]
     # A request that awaits readable pods also counts as unfinished.
     opposed = queue.opposed(waiting)
@@ -46,8 +51,7 @@ def assign_requests(
             problem = _problem(ProblemKind.REQUEST_AGAINST_REQUEST, request, first=opposed[request.id])
             refusals.append(Refusal(scale_request=request, problem=problem))
     for request in unconfirmed:
-        dated = replace(request, unfound_since=request.unfound_since or now)
-        refusals.append(_refusal(ProblemKind.REQUEST_AWAITS_CHECK, dated))
+        refusals.append(_refusal(ProblemKind.REQUEST_AWAITS_CHECK, request))
     for pool in pools:
         if pool.id in restored:
             requests.pop(pool.id, None)
@@ -64,14 +68,14 @@ def assign_requests(
 def _awaits_second_check(request: ScaleRequest, now: datetime) -> bool:
     """Return True if a request is not refused yet, because the list of node groups may be empty by mistake."""
     since = request.unfound_since
-    return not request.is_over(now) and (since is None or now < since + PARTIAL_LIST_GRACE)
+    return since is not None and not request.is_over(now) and not is_confirmed(since, now)
 
 
 def retry_times(refusals: Iterable[Refusal], now: datetime) -> list[datetime]:
     """Return when refused requests may be accepted: at a second check, or when max_step allows further nodes."""
     waiting = [refusal for refusal in refusals if refusal.waits]
     unfound = [refusal.scale_request.unfound_since for refusal in waiting]
-    times = [since + PARTIAL_LIST_GRACE for since in unfound if since is not None]
+    times = [since + SECOND_CHECK_AFTER for since in unfound if since is not None]
     behind = [refusal for refusal in waiting if refusal.problem.kind is ProblemKind.REQUEST_BEHIND_REQUEST]
     return [*times, now + STEPS_APART] if any(refusal.scale_request.is_rest for refusal in behind) else times
 

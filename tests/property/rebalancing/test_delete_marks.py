@@ -1,0 +1,88 @@
+"""An incomplete list of machines forgets no delete mark of a running node, and no mark stays for ever."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.domain.model.states import GroupState
+from tests.builders import MINUTE, key, zones
+from tests.fakes import FakeClock, FakeClusters, plenty
+from tests.house import House
+from tests.shrinking import Machines
+
+GROUP = key("a")
+NODES = 4
+SECOND = timedelta(seconds=1)
+
+#: the nodes that a list leaves out, and the time since the list before
+_LISTS = st.lists(
+    st.tuples(
+        st.sets(st.integers(0, NODES - 1)), st.sampled_from([SECOND, 30 * SECOND, MINUTE, 3 * MINUTE, 8 * MINUTE])
+    ),
+    max_size=12,
+)
+
+
+class Marked:
+    """A group whose marked nodes are not to be removed, because its replicas match its machines."""
+
+    def __init__(self, marked: set[int], *, mark_is_ours: bool) -> None:
+        groups = zones((NODES, 2, 2), bounds=[(1, 9)] * 3)
+        clock = FakeClock()
+        self.cluster = Machines(groups, clock, mark_is_ours=mark_is_ours)
+        self.house = House(groups, clock=clock, clusters=FakeClusters({"demo": self.cluster}))
+        self.house.settle()
+        self.names = sorted(self.cluster.machines[GROUP])
+        for number in marked:
+            self.cluster.set(GROUP, self.names[number], marked=True, marked_by_us=mark_is_ours)
+        state = GroupState(marked=tuple(self.names[number] for number in sorted(marked)))
+        self.house.store.save_group("demo", GROUP, state, None)
+
+    @property
+    def on_machines(self) -> set[str]:
+        return {machine.name for machine in self.cluster.staying(GROUP) if machine.marked}
+
+    @property
+    def known(self) -> set[str]:
+        return set(self.house.group_state().marked)
+
+    def run(self, hidden: set[int], after: timedelta) -> None:
+        self.cluster.hidden = {self.names[number] for number in hidden}
+        self.house.clock.at += after
+        self.house.rebalance("demo", "a test", plenty)
+
+
+@given(st.sets(st.integers(0, NODES - 1), min_size=1), _LISTS, st.booleans())
+@settings(max_examples=60)
+def test_no_incomplete_list_forgets_a_mark(
+    marked: set[int], lists: list[tuple[set[int], timedelta]], mark_is_ours: bool
+) -> None:
+    world = Marked(marked, mark_is_ours=mark_is_ours)
+    doubted_for = timedelta(0)
+    for hidden, after in lists:
+        doubted_for += after
+        # A doubt that lasts for a minute is confirmed, so the list is good again by then.
+        world.run(hidden if doubted_for < MINUTE else set(), after)
+        if not hidden or doubted_for >= MINUTE:
+            doubted_for = timedelta(0)
+        assert world.on_machines <= world.known
+    world.run(set(), MINUTE)
+    assert world.on_machines == world.known == set()
+
+
+@pytest.mark.parametrize("hidden", [{0}, {0, 1}, set(range(NODES))])
+def test_a_machine_that_two_lists_lack_is_forgotten(hidden: set[int]) -> None:
+    world = Marked({0}, mark_is_ours=True)
+    world.run(hidden, MINUTE)
+    world.run(hidden, 59 * SECOND)
+    assert world.known
+    world.run(hidden, SECOND)
+    assert not world.known
+
+
+def test_a_run_in_doubt_requests_the_second_check() -> None:
+    world = Marked({0}, mark_is_ours=True)
+    world.run({0}, MINUTE)
+    assert world.house.queue.second_looks[-1][2] == 60
