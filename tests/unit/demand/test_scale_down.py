@@ -307,7 +307,9 @@ def test_a_node_above_half_utilization_is_needed(
     assert ("na0" in answer.clocks) is (words is None)
 
 
-@pytest.mark.parametrize("label", ["cluster-api/accelerator", "gardener.cloud/accelerator"])
+@pytest.mark.parametrize(
+    "label", ["cluster-api/accelerator", "gardener.cloud/accelerator", "k8s.amazonaws.com/accelerator"]
+)
 def test_a_gpu_that_is_not_allocatable_yet_is_not_used(label: str) -> None:
     """As in cluster-autoscaler (simulator/utilization/info.go); its label alone makes it a GPU node."""
     labelled = ours("na0", labels={label: "t4"})
@@ -479,10 +481,11 @@ SECOND = timedelta(seconds=1)
         ({}, False, 11 * MINUTE, False),
         ({}, False, 21 * MINUTE, True),
         ({"unneeded_for": timedelta(0)}, True, SECOND, True),
-        ({"unneeded_for": timedelta(0)}, True, timedelta(0), False),
+        ({"unneeded_for": timedelta(0)}, True, timedelta(0), True),
+        ({"unneeded_for": SECOND}, True, timedelta(0), False),
         ({"unneeded_for": timedelta(0)}, False, 11 * MINUTE, False),
         ({"unneeded_for": 30 * MINUTE}, True, 29 * MINUTE, False),
-        ({"unready_for": timedelta(0)}, False, SECOND, True),
+        ({"unready_for": timedelta(0)}, False, timedelta(0), True),
         ({"unready_for": timedelta(0)}, True, 9 * MINUTE, False),
         ({"unready_for": 30 * MINUTE}, False, 29 * MINUTE, False),
         ({"unready_for": 30 * MINUTE}, False, 31 * MINUTE, True),
@@ -493,6 +496,11 @@ def test_a_node_goes_once_it_is_unneeded_for_longer_than_its_groups_time(
 ) -> None:
     pools = one_pool(offer("a", requested=3, **options))
     assert bool(check(ours("na0", ready=ready), clocks={"na0": NOW - since}, pools=pools).go) is goes
+
+
+def test_a_node_goes_in_the_check_that_finds_it_unneeded_if_its_groups_time_is_zero() -> None:
+    answer = check(ours("na0"), clocks={}, pools=one_pool(offer("a", requested=3, unneeded_for=timedelta(0))))
+    assert (gone(answer), answer.clocks) == (["na0"], {"na0": NOW})
 
 
 @pytest.mark.parametrize(
