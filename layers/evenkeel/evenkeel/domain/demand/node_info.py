@@ -11,8 +11,8 @@ from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.workload import HOSTNAME, HostPort, Node
 
 ANY_AMOUNT = float("-inf")  # of cpu or memory: a pod that requests none fits a node whose free amount is below zero
-# A node with one of these labels has a GPU, even before the GPU's driver reports the GPU (GPULabel of two providers).
-_GPU_LABELS = frozenset({"cluster-api/accelerator", "gardener.cloud/accelerator"})
+# A node with one of these labels has a GPU, even before the GPU's driver reports the GPU (GPULabel of three providers).
+_GPU_LABELS = frozenset({"cluster-api/accelerator", "gardener.cloud/accelerator", "k8s.amazonaws.com/accelerator"})
 _DEFAULT_GPU = "nvidia.com/gpu"  # the resource that cluster-autoscaler assumes for such a label
 
 
