@@ -449,6 +449,23 @@ def test_a_hanging_drain_holds_nodes_with_pods_only() -> None:
     assert (gone(answer), answer.waits["na1"].rule) == (["na2", "nb0"], Rule.DRAIN_HANGS)
 
 
+def test_a_hanging_drain_stops_only_its_own_pool() -> None:
+    since = NOW - DemandPolicy().drain_takes - MINUTE
+    machine = Machine(name="na0", has_node=True, created_at=LONG_AGO, deleting=True, deleting_since=since)
+    hanging = ours("na0", machine=machine, deleting=True)
+    other = node("other", "b", group=group_key("b", "other"))
+    running = (
+        pod("stuck", cpu="100m", node="na0", node_selector={ZONE: "c"}),
+        pod("small", cpu="100m", node="na1"),
+        pod("of-other", cpu="100m", node="other"),
+        pod("large", cpu="2500m", node="nc0"),
+    )
+    pools = (three(), pool_offer("other", zones="b", requested=2))
+    clocks = LONG | {"other": LONG_AGO}
+    answer = check(hanging, ours("na1"), other, ours("nc0", "c"), running=running, pools=pools, clocks=clocks)
+    assert (gone(answer), answer.waits["na1"].rule) == (["other"], Rule.DRAIN_HANGS)
+
+
 # ---------------------------------------------------------------- clocks
 
 
