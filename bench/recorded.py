@@ -21,8 +21,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from evenkeel import bootstrap
 from evenkeel.adapters.codec import dump_stored
-from evenkeel.adapters.kubernetes.client.api import PAGE
-from evenkeel.adapters.kubernetes.client.lists import ReceivedList, versions_of
 from evenkeel.application.rebalancing.observe import observe_cluster
 from evenkeel.domain.fleet.check_times import SteadyState
 from sandbox.aws import AwsEndpoints
@@ -73,10 +71,7 @@ def record(file: Path, flavour: str, groups: int) -> None:
         cluster, _ = observe_cluster(
             container.clusters, container.store.load(ONE).record, lambda: 60.0, consistent=False
         )
-        places = {}
-        for place in cluster.seen():
-            _, kind, version = place.split("/")
-            places[place] = next(path for path in paths if path.endswith(f"/{version}/{kind.lower()}s"))
+        seen = dict(cluster.seen())
         pages = aws.client("dynamodb").get_paginator("query")
         items = [
             item
@@ -88,18 +83,12 @@ def record(file: Path, flavour: str, groups: int) -> None:
             for item in page["Items"]
             if item["sk"]["S"] != "NEXT_CHECK"  # the check after the last write is long over
         ]
-    file.write_text(json.dumps({"answers": answers, "items": items, "places": places}))
+    file.write_text(json.dumps({"answers": answers, "items": items, "seen": seen}))
 
 
 def steady_state(recorded: Object) -> str:
     """Return the steady state that a run would have stored."""
-    query = {"limit": str(PAGE), "resourceVersion": "0"}
-    lists = {
-        place: ReceivedList(path, (body_of(recorded["answers"][path], query, 1),), whole=False)
-        for place, path in recorded["places"].items()
-    }
-    seen = {place: versions_of([received]) or "" for place, received in lists.items()}
-    return dump_stored(SteadyState(at=datetime.now(UTC), seen=seen))
+    return dump_stored(SteadyState(at=datetime.now(UTC), seen=recorded["seen"]))
 
 
 def body_of(answer: Object, query: dict[str, str], version: int) -> bytes:

@@ -105,7 +105,7 @@ EVERYTHING = (Toleration(operator="Exists"),)
 
 def why_not(asking: Pod, there: Node, *others: Node, standing: Iterable[Pod] = (), **parts: Any) -> Reason | None:
     """The first rule by which a pod does not fit a node, in a cluster of these nodes and running pods."""
-    workload = Workload(nodes=(there, *others), pods=tuple(standing), **parts)
+    workload = Workload(nodes=(there, *others), pods=(*standing, asking), **parts)
     kinds = PodGroups(Volumes(workload))
     snapshot = ClusterSnapshot(workload.namespaces)
     for each in workload.nodes:

@@ -124,6 +124,38 @@ def test_no_write_ends_an_instance_in_service(
     assert "Terminate" not in stage.group(_NAME).suspended or _is_unfinished(stage)
 
 
+@pytest.mark.parametrize("call", range(12))
+@pytest.mark.parametrize("order", [0, 2])
+def test_desired_is_never_lowered_below_the_instances_that_others_ordered(call: int, order: int) -> None:
+    """Two of four launches are refused. Before a call of our release, the zone delivers, and others may order more."""
+    stage, ordered = Stage(), set[str]()
+    stage.put(_NAME, ZONES[0], 0, 2, 9)
+    stage.minutes(2)
+    stage.refuse(ZONES[0])
+    _raise_desired(2)(stage)
+    stage.minutes(1)
+
+    def deliver(stage: Stage) -> None:
+        _accept(stage)
+        if order:
+            _raise_desired(order)(stage)
+        _pass(60)(stage)
+        ordered.update(_in_service(stage))
+
+    acts = iter([*[lambda _stage: None] * call, deliver])
+    stage.clusters.wrap = lambda client: _Watched(client, stage, acts, [])
+    cluster = stage.clusters.open(stage.record, plenty)
+    (group,) = cluster.observe().groups
+    _write(cluster, group, Bounds(0, 2), 2, leaves=False)
+    if not ordered:
+        deliver(stage)
+    stage.minutes(5)
+    found = stage.group(_NAME)
+    assert ordered <= {one.id for one in found.counted}
+    assert found.desired == len(found.counted)
+    assert not found.suspended
+
+
 def _is_unfinished(stage: Stage) -> bool:
     return '"unfinished":true' in stage.decision(_NAME)
 

@@ -8,9 +8,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import ClusterUnavailableError
+from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import IncidentKind
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.rebalancing.health.backoff import record_failure
+from tests.builders import key
 from tests.crashing import Life
-from tests.fakes import register_again
+from tests.fakes import FakeClock, InMemoryStore, register, register_again
+from tests.parts import make
 from tests.shrinking import App, Story, Valley
 
 
@@ -62,6 +68,21 @@ def test_a_clock_is_written_only_at_its_begin_and_end() -> None:
     valley.live(6)
     assert valley.clocks() == {}
     assert len(valley.removed) == 1
+
+
+@given(days=st.integers(1, 60), failed=st.booleans(), waits=st.booleans())
+def test_clocks_of_unneeded_nodes_do_not_expire(days: int, failed: bool, waits: bool) -> None:
+    clock = FakeClock()
+    store = InMemoryStore(clock=clock)
+    register(store)
+    state = make(GroupState, unneeded={"n1": clock.at}, waiting_since=clock.at if waits else None)
+    if failed:
+        state = record_failure(state, clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
+    store.save_group("demo", key("a"), state, None)
+    clock.at += timedelta(days=days)
+    found = store.load("demo")
+    assert found.state.groups[key("a")].unneeded == state.unneeded
+    assert list(found.expired) == []
 
 
 def _saves(valley: Valley, looks: int) -> int:

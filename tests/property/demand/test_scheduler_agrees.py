@@ -321,9 +321,10 @@ def worlds(draw: st.DrawFn) -> Case:
 
 @st.composite
 def attached_worlds(draw: st.DrawFn) -> Case:
-    """Return a pod with a volume and a world in which only the limits of volumes tell nodes apart.
+    """Return a pod with volumes and a world in which only the limits of volumes tell nodes apart.
 
-    Volumes are attached to nodes for their pods, without a pod, or in the name of a volume that is gone.
+    Volumes are attached to nodes for their pods, without a pod, or in the name of a volume that is gone. Pods may share
+    claims, and name a claim twice.
     """
     names = ["n0", "n1"]
     free = {"cpu": "8", "memory": "8Gi", "pods": "110"}
@@ -335,7 +336,11 @@ def attached_worlds(draw: st.DrawFn) -> Case:
     ]
     for pod in pods:
         name = pod["metadata"]["name"]
-        pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+        claims = [name, *draw(st.lists(st.sampled_from([other["metadata"]["name"] for other in pods]), max_size=2))]
+        pod["spec"]["volumes"] = [
+            {"name": f"data-{number}", "persistentVolumeClaim": {"claimName": claim}}
+            for number, claim in enumerate(claims[draw(st.integers(0, len(claims) - 1)) :])
+        ]
         bound = {"pv.kubernetes.io/bind-completed": "yes"}
         metadata = {"name": name, "namespace": "default", "annotations": bound}
         claim = {"metadata": metadata, "spec": {"volumeName": name, "accessModes": []}}
@@ -374,7 +379,7 @@ def evenkeels(asking: Object, world: dict[str, list[Object]]) -> dict[str, str]:
         nodes=tuple(
             replace(node, attach_limits=limits.get(node.name, {})) for node in read(NodeShape, world["nodes"], {})
         ),
-        pods=tuple(standing),
+        pods=(*standing, waiting),
         claims=read(ClaimShape, world["persistentvolumeclaims"]),
         volumes=read(VolumeShape, world["persistentvolumes"]),
         attachments=read(AttachmentShape, world["volumeattachments.storage.k8s.io"]),

@@ -307,7 +307,9 @@ def test_a_node_above_half_utilization_is_needed(
     assert ("na0" in answer.clocks) is (words is None)
 
 
-@pytest.mark.parametrize("label", ["cluster-api/accelerator", "gardener.cloud/accelerator"])
+@pytest.mark.parametrize(
+    "label", ["cluster-api/accelerator", "gardener.cloud/accelerator", "k8s.amazonaws.com/accelerator"]
+)
 def test_a_gpu_that_is_not_allocatable_yet_is_not_used(label: str) -> None:
     """As in cluster-autoscaler (simulator/utilization/info.go); its label alone makes it a GPU node."""
     labelled = ours("na0", labels={label: "t4"})
@@ -447,6 +449,23 @@ def test_a_hanging_drain_holds_nodes_with_pods_only() -> None:
     assert (gone(answer), answer.waits["na1"].rule) == (["na2", "nb0"], Rule.DRAIN_HANGS)
 
 
+def test_a_hanging_drain_stops_only_its_own_pool() -> None:
+    since = NOW - DemandPolicy().drain_takes - MINUTE
+    machine = Machine(name="na0", has_node=True, created_at=LONG_AGO, deleting=True, deleting_since=since)
+    hanging = ours("na0", machine=machine, deleting=True)
+    other = node("other", "b", group=group_key("b", "other"))
+    running = (
+        pod("stuck", cpu="100m", node="na0", node_selector={ZONE: "c"}),
+        pod("small", cpu="100m", node="na1"),
+        pod("of-other", cpu="100m", node="other"),
+        pod("large", cpu="2500m", node="nc0"),
+    )
+    pools = (three(), pool_offer("other", zones="b", requested=2))
+    clocks = LONG | {"other": LONG_AGO}
+    answer = check(hanging, ours("na1"), other, ours("nc0", "c"), running=running, pools=pools, clocks=clocks)
+    assert (gone(answer), answer.waits["na1"].rule) == (["other"], Rule.DRAIN_HANGS)
+
+
 # ---------------------------------------------------------------- clocks
 
 
@@ -479,10 +498,11 @@ SECOND = timedelta(seconds=1)
         ({}, False, 11 * MINUTE, False),
         ({}, False, 21 * MINUTE, True),
         ({"unneeded_for": timedelta(0)}, True, SECOND, True),
-        ({"unneeded_for": timedelta(0)}, True, timedelta(0), False),
+        ({"unneeded_for": timedelta(0)}, True, timedelta(0), True),
+        ({"unneeded_for": SECOND}, True, timedelta(0), False),
         ({"unneeded_for": timedelta(0)}, False, 11 * MINUTE, False),
         ({"unneeded_for": 30 * MINUTE}, True, 29 * MINUTE, False),
-        ({"unready_for": timedelta(0)}, False, SECOND, True),
+        ({"unready_for": timedelta(0)}, False, timedelta(0), True),
         ({"unready_for": timedelta(0)}, True, 9 * MINUTE, False),
         ({"unready_for": 30 * MINUTE}, False, 29 * MINUTE, False),
         ({"unready_for": 30 * MINUTE}, False, 31 * MINUTE, True),
@@ -493,6 +513,11 @@ def test_a_node_goes_once_it_is_unneeded_for_longer_than_its_groups_time(
 ) -> None:
     pools = one_pool(offer("a", requested=3, **options))
     assert bool(check(ours("na0", ready=ready), clocks={"na0": NOW - since}, pools=pools).go) is goes
+
+
+def test_a_node_goes_in_the_check_that_finds_it_unneeded_if_its_groups_time_is_zero() -> None:
+    answer = check(ours("na0"), clocks={}, pools=one_pool(offer("a", requested=3, unneeded_for=timedelta(0))))
+    assert (gone(answer), answer.clocks) == (["na0"], {"na0": NOW})
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,25 @@ def test_an_attach_limit_holds_for_many_pods_at_once() -> None:
     assert len(answer.fits_already) == 3
 
 
+@pytest.mark.parametrize(("limit", "own", "fit"), [(1, 0, 5), (0, 0, 0), (1, 1, 0), (4, 1, 3), (6, 1, 5)])
+def test_a_claim_that_several_pods_share_is_attached_once_to_a_node(limit: int, own: int, fit: int) -> None:
+    _, claims = own_claims(6)
+    storage = (StorageClass(name="gp3", provisioner="d", waits=True),)
+    own_claim = [(claimed(f"data-{number}"),) if own else () for number in range(5)]
+    sharing = [pod(f"p{i}", cpu="100m", volumes=(claimed("data-5"), *own_claim[i])) for i in range(5)]
+    there = (node(attach_limits={"d": limit}),)
+    assert len(look(*sharing, claims=claims, storage_classes=storage, nodes=there).fits_already) == fit
+
+
+def test_each_new_node_attaches_a_shared_claim_once() -> None:
+    _, claims = own_claims(1)
+    storage = (StorageClass(name="gp3", provisioner="d", waits=True),)
+    sharing = [pod(f"p{number}", cpu="2", volumes=(claimed("data-0"),)) for number in range(5)]
+    there = node(attach_limits={"d": 1})
+    answer = look(*sharing, claims=claims, storage_classes=storage, nodes=(there,), standing=(pod(node="n", cpu="4"),))
+    assert (answer.fits_already, answer.nodes) == ((), 3)
+
+
 def test_pods_that_differ_by_the_zone_of_their_volume_get_nodes_in_both_zones() -> None:
     claiming, claims = own_claims(2)
     bound = tuple(replace(claim, volume=zone) for claim, zone in zip(claims, "bc", strict=True))

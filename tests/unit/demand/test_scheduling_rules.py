@@ -305,7 +305,14 @@ FOREIGN = {"claims": (claim(name="web-tmp", for_pod="other"),), "storage_classes
 CHOSEN = {"claims": (claim(selected_node="n"),), "storage_classes": (WAITS,)}
 IN_A = {"claims": (BOUND,), "volumes": (Volume(name="pv", driver=EBS, terms=ZONAL),)}
 LABELLED = {"claims": (BOUND,), "volumes": (Volume(name="pv", labels={ZONE: "b"}),)}
-ATTACHED = {"claims": (BOUND,), "volumes": (Volume(name="pv", driver=EBS),), "standing": (claiming("there", node="n"),)}
+OTHER = pod("other", node="n", volumes=(PodVolume("data", "persistentVolumeClaim", "other"),))
+ATTACHED = {
+    "claims": (BOUND, claim(name="other", volume="pv-other", bound=True)),
+    "volumes": (Volume(name="pv", driver=EBS), Volume(name="pv-other", driver=EBS)),
+    "standing": (OTHER,),
+}
+SHARED = {**ATTACHED, "standing": (claiming("there", node="n"), claiming("there-too", node="n"))}
+TWICE = pod("p", volumes=(*claiming().needs.volumes, PodVolume("again", "persistentVolumeClaim", "data")))
 ONE_POD = {
     "claims": (replace(BOUND, access_modes=frozenset({"ReadWriteOncePod"})),),
     "volumes": (Volume(name="pv"),),
@@ -325,6 +332,11 @@ ONE_POD = {
         (claiming(), [node(attach_limits={EBS: 2})], ATTACHED, "fits"),
         (claiming(), [node()], ATTACHED, "fits"),
         (claiming(), [node(attach_limits={EBS: 1})], ATTACHED, Rule.VOLUME_LIMIT),
+        (claiming(), [node(attach_limits={EBS: 1})], SHARED, "fits"),
+        (claiming(), [node("m", attach_limits={EBS: 0}), node("n")], SHARED, Rule.VOLUME_LIMIT),
+        (replace(OTHER, node=""), [node(attach_limits={EBS: 1})], SHARED, Rule.VOLUME_LIMIT),
+        (replace(OTHER, node=""), [node(attach_limits={EBS: 2})], SHARED, "fits"),
+        (TWICE, [node(attach_limits={EBS: 2})], ATTACHED, "fits"),
         (claiming(), [node()], ONE_POD, "fits"),
         (claiming(), [node(), node("m")], {**ONE_POD, "standing": (claiming("there", node="m"),)}, Rule.CLAIM_IN_USE),
     ],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.kubernetes.client.lists import ReceivedList, continuation_of, versions_of
+from evenkeel.adapters.kubernetes.client.lists import ReceivedList, continuation_of, settings_of, versions_of
 from evenkeel.adapters.kubernetes.objects import name_of
 from evenkeel.application.errors import ClusterUnavailableError
 from tests import objects
@@ -132,3 +132,27 @@ def test_the_versions_of_objects_do_not_depend_on_pages_or_order(
 )
 def test_objects_without_a_version_have_no_fingerprint(page: bytes) -> None:
     assert versions_of([ReceivedList("x", (page,))]) is None
+    assert settings_of([ReceivedList("x", (page,))]) is None
+
+
+OWNER = {"uid": "1", "generation": 3, "labels": {"a": "1", "b": "2"}, "annotations": {"c": "3"}}
+
+
+def settings(*owners: dict[str, object]) -> str | None:
+    items = [{"metadata": {"name": "x", "resourceVersion": "1", **owner}} for owner in owners]
+    return settings_of([ReceivedList("x", (json.dumps({"items": items}).encode(),))])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"uid": "2"}, {"generation": 4}, {"labels": {"a": "2", "b": "2"}}, {"annotations": {}}, {"annotations": None}],
+)
+def test_the_settings_of_objects_change_with_spec_labels_and_annotations(change: dict[str, object]) -> None:
+    assert None not in (settings(OWNER), settings(OWNER | change))
+    assert settings(OWNER | change) != settings(OWNER)
+    assert settings(OWNER, OWNER | change) == settings(OWNER | change, OWNER)
+
+
+@pytest.mark.parametrize("change", [{"resourceVersion": "9"}, {"name": "y"}, {"labels": {"b": "2", "a": "1"}}])
+def test_the_settings_of_objects_do_not_change_with_their_status(change: dict[str, object]) -> None:
+    assert settings(OWNER | change) == settings(OWNER)

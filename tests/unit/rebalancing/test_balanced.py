@@ -93,6 +93,15 @@ class TestALoan:
         assert (found[0] <= 6, sum(found)) == (True, 12)
         assert maxima(pool.look(15)) == found
 
+    def test_nothing_is_lent_without_an_autoscaler(self) -> None:
+        pool = Played([group("a"), group("b"), group("c")], replace(numbers(0, 12), autoscaler=False))
+        pool.look()
+        levelled = maxima(pool.look(20, a=4))
+        assert sum(levelled) == 12
+        assert 10 not in levelled
+        assert [maxima(pool.look(seconds)) for seconds in (15, 65, 3600)] == [levelled] * 3
+        assert pool.next_check() is None
+
     def test_the_others_get_what_the_cap_of_the_zone_leaves(self) -> None:
         pool = Played([group("a", zone_max=6), group("b"), group("c")], numbers(0, 12))
         pool.look()

@@ -62,11 +62,11 @@ class KubernetesCluster:
         return Observation(groups=groups, skipped=objects.skipped, clock_skew=self._api.clock_skew)
 
     def seen(self) -> Mapping[str, str]:
-        """Return the fingerprints of the groups' lists, by flavour, kind and version."""
+        """Return the fingerprints of the lists of groups and owners, by flavour, kind and version."""
         return self._objects.fingerprints
 
     def shows(self, seen: Mapping[str, str]) -> bool:
-        """Return True where the groups' lists still have these fingerprints. Sends one LIST of metadata per kind."""
+        """Return True where the lists still have these fingerprints. Sends one LIST of metadata per kind."""
         return self._new_reader().is_unchanged(seen)
 
     def nodes(self) -> Mapping[str, MachineNode]:

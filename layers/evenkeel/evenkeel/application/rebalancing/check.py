@@ -3,9 +3,9 @@
 The only item that a check writes is the time at which it read its clusters. To find out whether a run is needed, the
 check carries out the run with a substitute table and bus, which raise an error at the first write.
 
-A steady cluster gets a quick check. While its node groups are the same objects in the same versions, a run has nothing
-to do. Runs store these versions, because checks have no right to store them. Each cluster gets a full check about every
-15 minutes; while it rests, every hour.
+A steady cluster gets a quick check. While its node groups are the same objects in the same versions, and the owners of
+their numbers have the same settings, a run has nothing to do. Runs store these versions, because checks have no right
+to store them. Each cluster gets a full check about every 15 minutes; while it rests, every hour.
 """
 
 import logging

@@ -155,7 +155,7 @@ class ClusterReader(Protocol):
         """
 
     def seen(self) -> Mapping[str, str]:
-        """Return the fingerprints of the lists with the observed groups, by kind of object; empty: unknown."""
+        """Return the fingerprints of the lists of groups and owners, by kind of object; empty: unknown."""
 
     def shows(self, seen: Mapping[str, str]) -> bool:
         """Return True if the lists still have these fingerprints. Only the lists are read."""

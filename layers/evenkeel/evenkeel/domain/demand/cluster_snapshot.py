@@ -124,7 +124,7 @@ class ClusterSnapshot:
             or (filters.node_ports(pod_group, node_info) if pod_group.ports else None)
             or filters.node_resources_fit(pod_group, node_info)
             or (self._volume_restrictions(pod_group) if volumes.exclusive else None)
-            or (filters.node_volume_limits(pod_group, node_info) if volumes.drivers else None)
+            or (filters.node_volume_limits(pod_group, node_info) if volumes.drivers or volumes.shared else None)
             or (filters.volume_binding(pod_group, node_info) if volumes.reaches else None)
             or (self._rejected_by_others(pod_group, node_info) if self.depends_on_others(pod_group) else None)
         )

@@ -1,9 +1,8 @@
 """Rules by which a pod allows or blocks the removal of its node.
 
-They are cluster-autoscaler's rules in cluster-autoscaler's order (simulator/drainability/rules/rules.go:52-80). The
-first rule that matches decides. Cluster-autoscaler's rule about replica counts is left out, because it is off by
-default and needs rights to read every controller. Evenkeel adds two rules, because machine controllers never cancel a
-drain:
+They are cluster-autoscaler's rules in cluster-autoscaler's order (simulator/drainability/rules/rules.go:52-80), without
+the rule about replica counts (docs/guides/demand.md). The first rule that matches decides. Evenkeel adds two rules,
+because machine controllers never cancel a drain:
 
 1. A pod that Evenkeel cannot place on another node blocks the removal, even with the annotation safe-to-evict.
 2. A pod that two disruption budgets select blocks the removal, because the eviction API does not evict such a pod

@@ -113,9 +113,9 @@ def capacity_for(pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
         return max(0, most)
     for name, request in pod_group.rest:
         most = min(most, node_info.free.get(name, 0) // request)
-    for driver, count in pod_group.volumes.drivers:
-        if driver in node_info.limits:
-            most = min(most, (node_info.limits[driver] - node_info.attached.get(driver, 0)) // count)
+    for driver, each, once in node_info.volumes_to_attach(pod_group):
+        if driver in node_info.limits and each:
+            most = min(most, (node_info.limits[driver] - node_info.attached.get(driver, 0) - once) // each)
     if pod_group.ports or pod_group.volumes.exclusive:
         most = min(most, 1)
     return max(0, most)
@@ -126,10 +126,10 @@ def node_volume_limits(pod_group: PodGroup, node_info: NodeInfo) -> Reason | Non
 
     A driver without a limit rejects no pod.
     """
-    for driver, count in pod_group.volumes.drivers:
+    for driver, each, once in node_info.volumes_to_attach(pod_group):
         limit, attached = node_info.limits.get(driver), node_info.attached.get(driver, 0)
-        if limit is not None and attached + count > limit:
-            return Reason.of(Rule.VOLUME_LIMIT, driver=driver, wanted=count, attached=attached, limit=limit)
+        if limit is not None and attached + each + once > limit:
+            return Reason.of(Rule.VOLUME_LIMIT, driver=driver, wanted=each + once, attached=attached, limit=limit)
     return None
 
 

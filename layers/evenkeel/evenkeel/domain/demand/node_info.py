@@ -1,6 +1,7 @@
 """A node of a simulation, with its pods and its free resources."""
 
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
 from fractions import Fraction
 from typing import Self
 
@@ -11,8 +12,8 @@ from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.workload import HOSTNAME, HostPort, Node
 
 ANY_AMOUNT = float("-inf")  # of cpu or memory: a pod that requests none fits a node whose free amount is below zero
-# A node with one of these labels has a GPU, even before the GPU's driver reports the GPU (GPULabel of two providers).
-_GPU_LABELS = frozenset({"cluster-api/accelerator", "gardener.cloud/accelerator"})
+# A node with one of these labels has a GPU, even before the GPU's driver reports the GPU (GPULabel of three providers).
+_GPU_LABELS = frozenset({"cluster-api/accelerator", "gardener.cloud/accelerator", "k8s.amazonaws.com/accelerator"})
 _DEFAULT_GPU = "nvidia.com/gpu"  # the resource that cluster-autoscaler assumes for such a label
 
 
@@ -39,7 +40,7 @@ class NodeInfo:
 
     __slots__ = (
         *("node", "name", "labels", "shape", "is_schedulable", "allocatable", "limits"),
-        *("cpu", "memory", "pods", "free", "attached", "ports", "pod_groups"),
+        *("cpu", "memory", "pods", "free", "attached", "shared", "ports", "pod_groups"),
     )
 
     def __init__(
@@ -57,6 +58,9 @@ class NodeInfo:
         self.free: Mapping[str, int] = free
         self.limits = node.attach_limits
         self.attached = attached  # number of attached volumes, by CSI driver
+        self.shared: Mapping[
+            tuple[str, str], int
+        ] = {}  # number of pods by CSI driver and claim (``VolumeNeeds.shared``)
         self.ports: Mapping[HostPort, int] = {}
         self.pod_groups: dict[PodGroup, int] = {}
         deleting = node.deleting or any(taint.key == TO_BE_DELETED for taint in node.taints)
@@ -73,7 +77,7 @@ class NodeInfo:
         copy.node, copy.shape, copy.is_schedulable = self.node, self.shape, self.is_schedulable
         copy.allocatable, copy.limits = self.allocatable, self.limits
         copy.cpu, copy.memory, copy.pods = self.cpu, self.memory, self.pods
-        copy.free, copy.attached, copy.ports = self.free, self.attached, self.ports
+        copy.free, copy.attached, copy.shared, copy.ports = self.free, self.attached, self.shared, self.ports
         copy.pod_groups = self.pod_groups.copy()
         return copy
 
@@ -109,8 +113,20 @@ class NodeInfo:
             self.free = {**self.free, name: self.free.get(name, 0) - request * count}
         for driver, volumes in pod_group.volumes.drivers:
             self.attached = {**self.attached, driver: self.attached.get(driver, 0) + volumes * count}
+        for volume in pod_group.volumes.shared:
+            before = self.shared.get(volume, 0)
+            self.shared = {**self.shared, volume: before + count}
+            more = (before + count > 0) - (before > 0)
+            self.attached = {**self.attached, volume[0]: self.attached.get(volume[0], 0) + more}
         for port in pod_group.ports:
             self.ports = {**self.ports, port: self.ports.get(port, 0) + count}
+
+    def volumes_to_attach(self, pod_group: PodGroup) -> Iterator[tuple[str, int, int]]:
+        """Yield each CSI driver with the number of volumes to attach for each pod, and once for all pods of a group."""
+        each = dict(pod_group.volumes.drivers)
+        once = Counter(volume[0] for volume in pod_group.volumes.shared if not self.shared.get(volume))
+        for driver in sorted(each.keys() | once.keys()):
+            yield driver, each.get(driver, 0), once[driver]
 
 
 def utilization(node_info: NodeInfo) -> tuple[str, Fraction] | None:

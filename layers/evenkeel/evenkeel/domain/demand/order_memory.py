@@ -406,7 +406,7 @@ def pods_digest(pod_group: PodGroup) -> str:
         matches_itself,
         pod_group.namespace if selectors else "",
         sorted(repr(_plain((reach.terms, reach.labels))) for reach in volumes.reaches),
-        volumes.drivers,
+        tuple(sorted(volumes.number_by_driver.items())),
         len(volumes.exclusive),
     )
 
@@ -418,7 +418,7 @@ def node_digest(pod_group: PodGroup, template: TemplateNode) -> str:
     for pod in template.pods:
         free.subtract({**request_of(pod), PODS: 1})
     amounts = {name: _rounded(free[name]) for name in (PODS, *pod_group.request)}
-    limits = {driver: node.attach_limits.get(driver) for driver, _ in pod_group.volumes.drivers}
+    limits = {driver: node.attach_limits.get(driver) for driver in pod_group.volumes.number_by_driver}
     return _hash({key: node.labels.get(key) for key in _keys_read(pod_group)}, amounts, limits)
 
 

@@ -50,7 +50,8 @@ class PodGroup:
         self.depends_on_others = bool(self.spread or needs.affinity or needs.anti_affinity or self.volumes.exclusive)
         self.in_rounds = bool(self.spread or needs.affinity)
         volumes = self.volumes
-        self.by_shape = not (self.by_node or self.rest or self.ports or volumes.drivers or volumes.exclusive)
+        attached = volumes.drivers or volumes.shared
+        self.by_shape = not (self.by_node or self.rest or self.ports or attached or volumes.exclusive)
         self.is_plain = self.by_shape and not self.depends_on_others
 
 

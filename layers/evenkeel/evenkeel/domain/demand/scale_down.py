@@ -335,8 +335,9 @@ class _ScaleDown:
             return Reason.of(Rule.AFTER_FAILURE, until=until)
         if offer.waits is not None:
             return offer.waits
-        until = since + (offer.options.unneeded_for if candidate.node_info.node.ready else offer.options.unready_for)
-        if self._now <= until:
+        time = offer.options.unneeded_for if candidate.node_info.node.ready else offer.options.unready_for
+        # A node must be unneeded for longer than this time, as in cluster-autoscaler. A time of 0 means no wait.
+        if time and self._now <= (until := since + time):
             return Reason.of(Rule.UNNEEDED_TOO_SHORT, since=since, until=until)
         if candidate.waits_for:
             return Reason.of(Rule.WAITS_FOR_COMPLETION, pod=candidate.waits_for)

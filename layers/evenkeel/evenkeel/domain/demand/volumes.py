@@ -57,9 +57,15 @@ class VolumeNeeds:
 
     obstacle: Reason | None = None  # why no node meets the conditions; None: a node may meet them
     reaches: tuple[Reach, ...] = ()
-    drivers: tuple[tuple[str, int], ...] = ()  # number of volumes to attach, by CSI driver
+    drivers: tuple[tuple[str, int], ...] = ()  # number of volumes to attach for each pod, by CSI driver
+    shared: tuple[tuple[str, str], ...] = ()  # driver and claim of volumes to attach once for all pods of a node
     exclusive: frozenset[str] = frozenset()  # claims with access mode ReadWriteOncePod
     alike: tuple[object, ...] = field(default=(), repr=False)  # a value that is equal for pods with equal conditions
+
+    @property
+    def number_by_driver(self) -> Mapping[str, int]:
+        """Return the number of volumes to attach for the first pod of a node, by CSI driver."""
+        return Counter(dict(self.drivers)) + Counter(driver for driver, _ in self.shared)
 
 
 NONE = VolumeNeeds()
@@ -73,6 +79,14 @@ class Volumes:
         self._volumes = {volume.name: volume for volume in workload.volumes}
         self._classes = {item.name: item for item in workload.storage_classes}
         self._attachments = frozenset(workload.attachments)
+        # A claim that one pod names twice counts as shared, because it is attached once, too.
+        users = Counter(
+            (pod.namespace, volume.claim)
+            for pod in workload.pods
+            for volume in pod.needs.volumes
+            if volume.kind == "persistentVolumeClaim"
+        )
+        self._shared = {claim for claim, count in users.items() if count > 1}
         self._free: dict[str, list[Volume]] = defaultdict(list)
         for volume in sorted(workload.volumes, key=lambda volume: volume.name):
             if not volume.claim and volume.phase in ("Available", ""):
@@ -88,6 +102,7 @@ class Volumes:
         obstacles: list[Reason] = []
         reaches: list[Reach] = []
         drivers: Counter[str] = Counter()
+        shared: set[tuple[str, str]] = set()
         exclusive: set[str] = set()
         for volume in volumes:
             claim = self._claim(pod, volume)
@@ -99,7 +114,10 @@ class Volumes:
             if isinstance(claim, Reason):
                 continue
             # The volumes of a running pod remain attached, even if their claims are deleted or lost.
-            if driver := self._driver(claim):
+            driver = self._driver(claim)
+            if driver and (claim.namespace, claim.name) in self._shared:
+                shared.add((driver, str(claim)))
+            elif driver:
                 drivers[driver] += 1
             if _EXCLUSIVE in claim.access_modes:
                 exclusive.add(str(claim))
@@ -112,8 +130,9 @@ class Volumes:
             obstacle=obstacle,
             reaches=() if obstacle else tuple(reaches),
             drivers=attached,
+            shared=tuple(sorted(shared)),
             exclusive=frozenset(exclusive),
-            alike=(alike, attached, frozenset(exclusive)),
+            alike=(alike, attached, frozenset(shared), frozenset(exclusive)),
         )
 
     def _claim(self, pod: Pod, volume: PodVolume) -> Claim | Reason:

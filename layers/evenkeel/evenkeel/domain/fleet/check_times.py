@@ -136,8 +136,8 @@ def after_no_answer(unreachable: Unreachable | None, now: datetime, why: str) ->
 
 # Steady clusters
 
-# The seconds between full checks. A quick check lists only the known node groups. A full check also detects changes of
-# owners, kinds and templates, and applies the rules of a new release of Evenkeel.
+# The seconds between full checks. A quick check lists only the kinds of the known node groups and of the owners of
+# their numbers. A full check also detects changes of other kinds and templates, and applies the rules of a new release.
 _WHOLE_LOOKS_APART, _WHOLE_LOOKS_APART_IN_REST = 15 * _MINUTE, 60 * _MINUTE
 # The least time between two stored steady states of a cluster whose objects change without causing writes.
 _SETTLED_ANEW_AFTER = timedelta(hours=1)
@@ -150,7 +150,7 @@ class SteadyState:
     """The result of a check that planned neither a write nor a later check."""
 
     at: datetime
-    # List of node groups (flavour, kind, version) -> fingerprint; empty: the objects have changed since.
+    # List of groups or owners (flavour, kind, version) -> fingerprint; empty: the objects have changed since.
     seen: Mapping[str, str]
     headroom: int = 0
     imbalance: int = 0

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any, TypedDict
 
 from msgspec import DecodeError, Struct
-from msgspec.json import Decoder
+from msgspec.json import Decoder, Encoder
 
 from evenkeel.adapters.kubernetes.objects import name_of
 from evenkeel.application.errors import ClusterUnavailableError
@@ -66,11 +66,28 @@ class _Versions(Struct):
     items: list[_Versioned]
 
 
+class _Settings(Struct):
+    uid: str
+    generation: int
+    labels: Any = None
+    annotations: Any = None
+
+
+class _WithSettings(Struct):
+    metadata: _Settings
+
+
+class _SettingsList(Struct):
+    items: list[_WithSettings]
+
+
 _whole_list = Decoder().decode
 _list_itself = Decoder(_ListItself).decode
 # Decodes the fields that a check reads. Other fields are skipped at almost no cost.
 _needed_fields = Decoder(_List).decode
 _versions = Decoder(_Versions).decode
+_settings = Decoder(_SettingsList).decode
+_sorted_json = Encoder(order="sorted").encode
 
 
 @dataclass(frozen=True)
@@ -105,15 +122,31 @@ def versions_of(lists: Iterable[ReceivedList]) -> str | None:
     The fingerprint does not depend on pages, order or skipped fields. Returns None where an object has no
     resourceVersion.
     """
-    versions: list[str] = []
-    for received in lists:
-        for page in received.pages:
-            try:
-                items = _versions(page).items
-            except (DecodeError, UnicodeError, RecursionError):
-                return None
-            versions += [f"{item.metadata.uid} {item.metadata.resourceVersion}" for item in items]
-    return sha256("\n".join(sorted(versions)).encode(errors="surrogatepass")).hexdigest()
+
+    def versions(page: bytes) -> list[str]:
+        return [f"{item.metadata.uid} {item.metadata.resourceVersion}" for item in _versions(page).items]
+
+    return _fingerprint(lists, versions)
+
+
+def settings_of(lists: Iterable[ReceivedList]) -> str | None:
+    """Return a fingerprint like that of ``versions_of``, which a write of an object's status does not change.
+
+    It covers the labels, the annotations and the generation, which the API server raises with each change of ``spec``.
+    """
+
+    def settings(page: bytes) -> list[str]:
+        return [_sorted_json(item.metadata).decode() for item in _settings(page).items]
+
+    return _fingerprint(lists, settings)
+
+
+def _fingerprint(lists: Iterable[ReceivedList], read: Callable[[bytes], list[str]]) -> str | None:
+    try:
+        entries = [entry for received in lists for page in received.pages for entry in read(page)]
+    except (DecodeError, UnicodeError, RecursionError):
+        return None
+    return sha256("\n".join(sorted(entries)).encode(errors="surrogatepass")).hexdigest()
 
 
 def continuation_of(page: bytes) -> Any:

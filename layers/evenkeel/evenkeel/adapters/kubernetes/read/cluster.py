@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
-from evenkeel.adapters.kubernetes.client.lists import versions_of
+from evenkeel.adapters.kubernetes.client.lists import ReceivedList, settings_of, versions_of
 from evenkeel.adapters.kubernetes.client.transport import Allowance
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS, flavours_of
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
@@ -15,6 +15,7 @@ from evenkeel.adapters.kubernetes.objects import (
     NODE,
     ZONE_ID_LABEL,
     ZONE_LABEL,
+    Kind,
     Object,
     get_path,
     labels_of,
@@ -135,24 +136,23 @@ class ClusterReader:
                 listing.objects[kind] = [item for page in received for item in page.objects()]
             return read_groups(listing, self._policy.discoveries)
 
-    def _fingerprints(self, flavour: Flavour, lists: Lists, groups: Iterable[GroupObjects]) -> Mapping[str, str | None]:
-        """Return the fingerprints of the groups' lists. A later quick check compares them; a run needs none."""
-        found = set() if self._is_run else {member.group.identity.kind for member in groups}
+    def _fingerprints(self, flavour: Flavour, lists: Lists, groups: list[GroupObjects]) -> Mapping[str, str | None]:
+        """Return the fingerprints of the lists that a later quick check compares; a run needs none."""
         return {
-            f"{flavour.name}/{kind.kind}/{self.lister.version(kind)}": versions_of(lists[kind.kind])
-            for kind in flavour.scalables
-            if kind.kind in found
+            f"{flavour.name}/{kind.kind}/{self.lister.version(kind)}": _fingerprint(flavour, kind, lists[kind.kind])
+            for kind in ([] if self._is_run else _compared_kinds(flavour, groups))
+            if kind.kind in lists
         }
 
     def is_unchanged(self, fingerprints: Mapping[str, str]) -> bool:
         """Return True where the lists still have these fingerprints. A list of an unknown kind counts as changed."""
         for place, fingerprint in fingerprints.items():
-            name, _, rest = place.partition("/")
-            scalable, _, version = rest.partition("/")
-            scalables = FLAVOURS[name].scalables if name in FLAVOURS else ()
-            kind = next((kind for kind in scalables if kind.kind == scalable), None)
+            flavour, _, rest = place.partition("/")
+            name, _, version = rest.partition("/")
+            kinds = FLAVOURS[flavour].kinds if flavour in FLAVOURS else ()
+            kind = next((kind for kind in kinds if kind.kind == name), None)
             received = None if kind is None else self.lister.list_version(kind, version, metadata_only=True)
-            if received is None or versions_of(received) != fingerprint:
+            if kind is None or received is None or _fingerprint(FLAVOURS[flavour], kind, received) != fingerprint:
                 return False
         return bool(fingerprints)
 
@@ -274,6 +274,21 @@ class ClusterReader:
                 if ZONE_ID_LABEL in labels and ZONE_LABEL in labels:
                     names[labels[ZONE_ID_LABEL]] = labels[ZONE_LABEL]
         return names
+
+
+def _compared_kinds(flavour: Flavour, members: list[GroupObjects]) -> list[Kind]:
+    """Return the kinds whose changes need a full check: those of the groups, and of the owners of their numbers."""
+    kinds = {member.group.identity.kind for member in members}
+    kinds |= {member.owner.kind.kind for member in members if member.owner.kind and member.owner_object is not None}
+    if members:
+        owners = (flavour.owners.replicas, flavour.owners.cap)
+        kinds |= {owner.kind.kind for owner in owners if owner is not None}
+    return [kind for kind in flavour.kinds if kind.kind in kinds]
+
+
+def _fingerprint(flavour: Flavour, kind: Kind, lists: Iterable[ReceivedList]) -> str | None:
+    """Return a list's fingerprint. The status of an owner changes often, and holds no number of a pool."""
+    return versions_of(lists) if kind in flavour.scalables else settings_of(lists)
 
 
 def _by_flavour(objects: ClusterObjects) -> list[tuple[Flavour, list[GroupObjects]]]:

@@ -57,7 +57,8 @@ def _after_change(
     A loan starts once the replicas have been unchanged for ``standstill``. Until then, the last deal remains, and the
     second returned value is the time at which the loan starts.
     """
-    guesses = pool.awaited is None and not deal.is_scarce
+    # Without an autoscaler, no program reads a loan.
+    guesses = pool.awaited is None and pool.pool.settings.autoscaler and not deal.is_scarce
     at_bound = deal.at_their_bound(last) if guesses else []
     if not at_bound:
         deal.level_out(grower, 0)
