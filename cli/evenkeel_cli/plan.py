@@ -15,6 +15,7 @@ from evenkeel.application.rebalancing.plan import SeePods, with_pods
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from evenkeel.texts.english import problem_text
@@ -179,7 +180,7 @@ def _advice(
         )
     if planned.pools:
         return _Advice()
-    if observation.groups or any(skipped.namespace for skipped in planned.skipped):
+    if observation.groups or any(one.namespace or one.reason.rule is Rule.NOT_OF_CLUSTER for one in planned.skipped):
         return _Advice(missing=advice.missing)
     if target.region is not None:
         nowhere = f"no Auto Scaling group of a cluster in {target.region} of this account"

@@ -211,3 +211,10 @@ class TestLeftOut:
             groups.append(group(f"eks-{name}", [zone], eks("blue", name)))
         (pool,) = as_json(groups)["pools"]
         assert (pool["name"], len(pool["groups"]), pool["valid"]) == ("workers", 6, True)
+
+    def test_groups_without_a_tag_of_a_cluster_are_one_line_beside_others(self) -> None:
+        others = [group(f"web-{zone[-1]}", [zone], {"Name": "web"}) for zone in ZONES]
+        assert len(as_json([*others, *DOCUMENTS[1].groups])["pools"]) == 1
+        text = planned(others, exit_code=4)
+        assert "3 groups: no tag names a cluster" in text
+        assert "looked for" not in text
