@@ -494,10 +494,10 @@ class TestNoFeedbackLoop:
         house = outage(on_failure="release")
         observe = house.cluster.observe
 
-        def gitops_resets(reads_machines: Collection[GroupKey] = ()) -> Any:
+        def gitops_resets(reads_machines: Collection[GroupKey] = (), known: Collection[str] = ()) -> Any:
             if house.cluster.groups[key("a")].requested != 4:
                 house.cluster.change(key("a"), requested=4, replicas_by="argocd")
-            return observe(reads_machines)
+            return observe(reads_machines, known)
 
         house.cluster.observe = gitops_resets  # type: ignore[method-assign]
         self.two_hours(house)
