@@ -92,6 +92,15 @@ def test_a_group_with_its_own_bounds_has_left_and_later_bounds_are_its_users() -
     assert maxima(stage, names[:1] + names[2:]) <= 18
 
 
+def test_a_group_that_another_cluster_has_taken_over_is_not_lost() -> None:
+    stage, names = fenced()
+    strip(stage, names[1])
+    decision = '{"at":"2026-01-01T00:20:00Z","state":"healthy","target":2,"min":0,"max":3,"by":"other/red"}'
+    stage.api.create_or_update_tags(Tags=[tag(names[1], "evenkeel.dev/decision", decision)])
+    runs_with_rights(stage, 3)
+    assert incident(stage) is None
+
+
 def test_a_pool_that_loses_all_tags_is_an_incident_too() -> None:
     stage, names = fenced()
     for name in names:
