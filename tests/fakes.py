@@ -406,7 +406,7 @@ class FakeCluster:
         self.groups[key] = replace(self.groups[key], **fields)
         self._versions[key] += 1
 
-    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[str] = ()) -> Observation:
         self.journal.note("observe")
         self.looks += 1
         if self.unreadable is not None:

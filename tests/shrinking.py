@@ -77,7 +77,7 @@ class Machines(FakeCluster):
     def set(self, group: GroupKey, name: str, **fields: Any) -> None:
         self.machines[group][name] = replace(self.machines[group][name], **fields)
 
-    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[str] = ()) -> Observation:
         for found, each in list(self.groups.items()):
             running = sum(machine.has_node for machine in self.staying(found))
             listed = self.listed(found) if running != each.requested or found in reads_machines else None

@@ -92,6 +92,27 @@ def test_a_group_with_its_own_bounds_has_left_and_later_bounds_are_its_users() -
     assert maxima(stage, names[:1] + names[2:]) <= 18
 
 
+def test_the_bounds_before_evenkeel_are_kept_while_a_group_spans_zones() -> None:
+    stage, names = fenced()
+    stage.api.update_auto_scaling_group(AutoScalingGroupName=names[2], AvailabilityZones=[*ZONES[1:]])
+    runs_with_rights(stage, 4)
+    (pool,) = stage.store.load("demo").state.pools.values()
+    assert len(pool.adopted) == 3
+    stage.api.delete_auto_scaling_group(AutoScalingGroupName=names[1], ForceDelete=True)
+    runs_with_rights(stage, 4)
+    (pool,) = stage.store.load("demo").state.pools.values()
+    assert {key.rpartition("/")[2] for key in pool.adopted} == {names[0], names[2]}
+
+
+def test_a_group_that_another_cluster_has_taken_over_is_not_lost() -> None:
+    stage, names = fenced()
+    strip(stage, names[1])
+    decision = '{"at":"2026-01-01T00:20:00Z","state":"healthy","target":2,"min":0,"max":3,"by":"other/red"}'
+    stage.api.create_or_update_tags(Tags=[tag(names[1], "evenkeel.dev/decision", decision)])
+    runs_with_rights(stage, 3)
+    assert incident(stage) is None
+
+
 def test_a_pool_that_loses_all_tags_is_an_incident_too() -> None:
     stage, names = fenced()
     for name in names:

@@ -175,7 +175,7 @@ class _Cluster(_Port):
     def observe(
         self,
         reads_machines: Collection[GroupKey] = (),
-        known: Collection[GroupKey] = (),
+        known: Collection[str] = (),
     ) -> Observation:
         groups, chosen = self.world.groups, frozenset(reads_machines)
         return Observation(

@@ -91,7 +91,7 @@ class Slow:
         self.left -= self.seconds
         return self
 
-    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[str] = ()) -> Observation:
         self.noted.append(self.remaining())
         self.left -= self.seconds
         return Observation(groups=())
@@ -111,7 +111,7 @@ def test_groups_in_backoff_are_read_with_machines() -> None:
     asked: list[Collection[GroupKey]] = []
 
     class Watched(FakeCluster):
-        def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[GroupKey] = ()) -> Observation:
+        def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[str] = ()) -> Observation:
             asked.append(reads_machines)
             return super().observe(reads_machines, known)
 

@@ -13,6 +13,7 @@ from evenkeel.adapters.auto_scaling.instance_types import InstanceTypes
 from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
 from evenkeel.adapters.auto_scaling.read import Described
 from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, part_of
+from evenkeel.adapters.own_annotations import POOL_LABEL
 from evenkeel.adapters.thread_pool import THREADS
 from evenkeel.application.errors import (
     AccessRefusedError,
@@ -327,7 +328,8 @@ class AutoScalingApi:
         failure: Exception
         if code.startswith(_DENIED):
             kind = AccessRefusedError if reads else ForbiddenError
-            failure = kind(f"{where}: {code}: allow this action in the policy of the role that the record names")
+            needs = "" if reads else f", which allows it for groups with the tag {POOL_LABEL} only"
+            failure = kind(f"{where}: {code}: allow this action in the policy of the role that the record names{needs}")
         elif code.startswith(_EXPIRED):
             failure = AccessRefusedError(f"{where}: {code}: AWS refuses the credentials; correct the record's role")
         elif code.startswith(_THROTTLED):

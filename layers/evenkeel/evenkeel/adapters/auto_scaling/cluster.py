@@ -130,7 +130,7 @@ class AutoScalingCluster:
 
     # Reads
 
-    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[str] = ()) -> Observation:
         """Read every group. ``reads_machines``: groups whose launches are read even if none is missing."""
         self._read_at = self._api.now()
         described = self._described = self._api.groups(tag_filters(self._policy))
@@ -149,10 +149,10 @@ class AutoScalingCluster:
             self._api.slow_down()
         return Observation(groups=tuple(member.group for member in members), skipped=tuple(skipped))
 
-    def _untagged(self, known: Collection[GroupKey]) -> Mapping[str, Described]:
+    def _untagged(self, known: Collection[str]) -> Mapping[str, Described]:
         """Return the known groups that exist, and have lost the tags that select them."""
         selected = {str(item["AutoScalingGroupName"]) for item in self._described}
-        names = sorted({key.name for key in known if key.flavour == AUTO_SCALING} - selected)
+        names = sorted({key.rpartition("/")[2] for key in known if key.startswith(f"{AUTO_SCALING}/")} - selected)
         return {str(item["AutoScalingGroupName"]): item for item in self._api.named_groups(names)}
 
     def _read(

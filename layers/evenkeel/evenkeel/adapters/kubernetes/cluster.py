@@ -51,7 +51,7 @@ class KubernetesCluster:
     def observe(
         self,
         reads_machines: Collection[GroupKey] = (),
-        known: Collection[GroupKey] = (),  # noqa: ARG002  the lists have every group, whatever its labels
+        known: Collection[str] = (),  # noqa: ARG002  the lists have every group, whatever its labels
     ) -> Observation:
         """Read every node group. ``reads_machines``: groups whose machines are listed even if all their nodes run."""
         self._reader = self._new_reader()

@@ -214,4 +214,4 @@ def _not_restored(stored: StoredCluster, pool: str | None) -> str:
         and (pool is None or pool in (incident.pool, incident.pool.rpartition("/")[2]))
         for problem in incident.problems
     ]
-    return "".join(f". Not restored until it has its tags again: {problem_text(problem)}" for problem in lost)
+    return f". Not restored until their tags are set again: {'; '.join(map(problem_text, lost))}" if lost else ""

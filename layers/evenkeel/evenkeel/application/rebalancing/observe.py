@@ -74,7 +74,7 @@ def read_cluster(name: str, cluster: Cluster, state: ClusterState) -> Observatio
     with_machines = [key for key, group in state.groups.items() if group.is_failing]
     steps = [pool.convergence.step for pool in state.pools.values() if pool.convergence.step is not None]
     with_machines += [GroupKey.read(key) for step in steps for key in sorted(step.groups)]
-    known = sorted({GroupKey.read(key) for pool in state.pools.values() for key in pool.adopted})
+    known = sorted({key for pool in state.pools.values() for key in pool.adopted})
     return contained(name, "it was read", lambda: cluster.observe(with_machines, known))
 
 

@@ -146,12 +146,12 @@ class ClusterReader(Protocol):
     Only ``shows`` may be called before ``observe``.
     """
 
-    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[str] = ()) -> Observation:
         """Read the whole cluster. Raises ClusterUnavailableError or AccessError if a part cannot be read.
 
         ``reads_machines``: groups whose machines are always listed. The machines of other groups are listed only if a
-        node is missing. ``known``: groups that Evenkeel has written. They are read even if they have lost the tags by
-        which the record selects them.
+        node is missing. ``known``: the keys of groups that Evenkeel has written. They are read even if they have lost
+        the tags by which the record selects them.
         """
 
     def seen(self) -> Mapping[str, str]:

@@ -234,7 +234,9 @@ def _adopted(draft: PoolDraft) -> Mapping[str, Bounds | None]:
         return adopted  # the groups are unchanged since the last check
     anew = created_again(draft.pool)
     if draft.pool.id.flavour == AUTO_SCALING:
-        anew |= adopted.keys() - {str(group.key) for group in draft.observation.groups}
+        read = {group.key.name for group in draft.observation.groups}
+        read |= {item.name for item in draft.observation.skipped}
+        anew |= {key for key in adopted if key.rpartition("/")[2] not in read}
     return {key: bounds for key, bounds in adopted.items() if key not in anew} if anew else adopted
 
 

@@ -82,6 +82,7 @@ def with_left_groups(
 ) -> tuple[PoolPlan, ...]:
     """Return the plans. A group that has left its pool and still has a value that Evenkeel wrote is restored.
 
+    AWS lets Evenkeel write no Auto Scaling group without its tags (``membership.lost_groups``).
     Without the restore, such a group would keep its last bounds. If it was fenced, its max could remain 0.
     A group in dry run by its own setting is not written with a live pool.
     """

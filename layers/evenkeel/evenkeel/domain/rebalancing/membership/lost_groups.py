@@ -6,7 +6,8 @@ pool's tag. The pool's stored state still has the group's key, and the bounds th
     the group                                       it is
     has other bounds than before Evenkeel           lost: frozen in its pool, so that its max counts for PoolMaximum
     has its bounds from before Evenkeel again       in no pool any more, because nothing of Evenkeel's is left to undo
-    was created after the pool's last check         in no pool
+    was created after the pool's last check, or
+      is written by another cluster                 in no pool
     does not exist any more                         not read, so the pool ends it as any absent member
 """
 
@@ -40,6 +41,8 @@ def lost_from(group: NodeGroup, states: Mapping[PoolId, PoolState]) -> tuple[Poo
     known = [id for id, state in states.items() if str(key) in state.adopted]
     id = max(known, key=lambda id: (str(key) in _seen(states[id]), id), default=None)
     adopted = group.ours.adopted if id is None else states[id].adopted[str(key)]
+    if group.frozen_because is not None and group.frozen_because.rule is Rule.WRITTEN_BY_OTHER_CLUSTER:
+        return None  # its bounds are those of the other cluster
     if adopted is None or group.bounds is None or (id is not None and _is_created_again(group, states[id])):
         return None
     restored = Bounds(min(adopted.min, group.requested, group.running), max(adopted.max, group.requested))
