@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, NodeGroup, State
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
 from tests.builders import MINUTE, NOW, group, in_backoff, key, machines, numbers, stated
-from tests.parts import replace
+from tests.parts import make, replace
 
 A, B, C = "a", "b", "c"
 HOUR = 60 * MINUTE
@@ -132,6 +133,11 @@ class TestUnseen:
         watched = Watched()
         watched.state = ClusterState(zones={B: NOW + HOUR})
         assert watched.states([old, well(B)])[A] is State.HEALTHY
+
+    def test_a_group_with_too_many_broken_nodes_is_not_healthy(self) -> None:
+        watched, old = Watched(replace(numbers(0, 30), demand=DemandStage.ADVISE)), waiting(A, 40 * MINUTE)
+        watched.state = ClusterState(groups={key(B): make(GroupState, unhealthy_since=NOW - MINUTE)})
+        assert watched.states([old, well(B)]) == {A: State.HEALTHY, B: State.UNHEALTHY}
 
     def test_a_controller_that_was_away_for_an_hour_closes_no_pool(self) -> None:
         watched = Watched()
