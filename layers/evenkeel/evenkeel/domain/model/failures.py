@@ -34,9 +34,10 @@ class FailureClass(StrEnum):
 
 # Parts of the texts below. A limit is a number that the account or region may not pass.
 _LIMIT = r"(quota|limit|licen[sc]e)s?"
-_TOO_LITTLE = r"(insufficient|(\bno|not|n't)[ _]?((?!large|big|long|high|new)\w+ ){0,3}(enough|sufficient))"
+_TOO_LITTLE = r"(insufficient|(\bno|not|n't)[ _]?((?!large|big|long|high|new)\w+ ){0,3}(enough|sufficient)\b)"
 _RIGHT = r"(permission|privilege|right|scope|access|authori|authenticat|balance|credit|fund)"
 _HOST = r"(host|machine|node|hardware)s?"
+_TYPE = r"((commercial|instance|machine|node|requested|server|vm)( \w+)? (type|size)|flavor|shape|sku)"
 _PART = r"(image|template|flavor|snapshot|network|subnet|security group|key ?pair|(machine|server|instance) type)"
 
 # The first row with a text that the error contains decides the class. So the order of the rows matters:
@@ -111,7 +112,7 @@ ROWS: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
             r"\bno (\w+ )?capacity|not have .{0,60}capacity|capacity.(not.available|unavailable|oversubscribed)",
             rf"\bno[ _]?(available|valid|suitable|compatible|free)[ _]?\S{{0,40}} ?{_HOST}\b",
             rf"\bno[ _]{_HOST}[ _]((is|are)[ _])?(available|compatible)|no provisionable",
-            r"(type|size|flavor|sku|shape|plan)\b.{0,80}(not (available|offered) in|unavailable)",
+            rf"\b{_TYPE}\b.{{0,80}}(not (available|offered) in|unavailable)",
         ),
     ),
     (
