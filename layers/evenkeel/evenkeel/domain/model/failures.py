@@ -69,7 +69,8 @@ ROWS: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
         FailureClass.QUOTA,
         "any cloud",
         (
-            rf"{_LIMIT}[ _-]?(exceed|reached)|{_LIMIT} .{{0,60}}(exceeded|reached)|exceed\w{{0,3}}[ _].{{0,60}}{_LIMIT}\b",
+            rf"{_LIMIT}[ _-]?(exceed|reached)|{_LIMIT} .{{0,60}}(exceeded|reached)",
+            rf"exceed\w{{0,3}}[ _].{{0,60}}{_LIMIT}\b",
             rf"{_TOO_LITTLE} .{{0,40}}({_LIMIT}|maximum allowed)\b|\b{_LIMIT} .{{0,60}}{_TOO_LITTLE}",
             rf"reached .{{0,40}}{_LIMIT}\b|(exceeded|reached) .{{0,40}}maximum (number )?of (?!retr|attempt|tries)",
             r"max(imum)? .{0,40}count exceeded|QuotaExceed|ResourceCountExceeded",
