@@ -7,9 +7,9 @@ import pytest
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.policy import BackoffPolicy
-from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
-from tests.builders import NOW, group, key, numbers, plan_of
+from tests.builders import MINUTE, NOW, after_backoff, drafted, group, in_backoff, key, machines, numbers, plan_of
 from tests.parts import make, replace
 
 POLICY = BackoffPolicy()
@@ -140,3 +140,25 @@ def test_a_plan_has_only_the_states_that_it_changes() -> None:
     changed = plan_of(members, numbers(0, 9), states={key("a"): failed, key("b"): seen}).states
     assert set(changed) == {key("a")}
     assert changed[key("a")].arrivals.last_success == NOW
+
+
+def test_a_failed_machine_has_come_through_a_backoff_if_it_failed_before_the_one_before_the_present() -> None:
+    """A fenced group may have failed anew only because the machine is late, so its present backoff does not count."""
+    groups = (group("a", 3, running=2, bounds=(0, 9)), group("b", 2, bounds=(0, 9)))
+    for failures, minutes in ((1, 5), (2, 10), (3, 20)):
+        until = NOW + MINUTE
+        state = replace(in_backoff(failures=failures), backoff_until=until)
+        (fenced, _) = drafted(groups, numbers(0, 9), ClusterState(groups={key("a"): state})).groups
+        assert fenced.health.lost_before == until - (minutes + 5) * MINUTE
+    (probing, _) = drafted(groups, numbers(0, 9), ClusterState(groups={key("a"): after_backoff()})).groups
+    assert probing.health.lost_before == after_backoff().failure.backoff_until
+
+
+def test_a_success_that_no_check_has_seen_coming_starts_slow_start_with_two_nodes() -> None:
+    """An event has reported the failure. The next check finds two nodes that were launched after it."""
+    failed = record_failure(GroupState(), NOW - 4 * MINUTE, FailureClass.CAPACITY, "", POLICY)
+    (found, other) = (machines(group(zone, 4, bounds=(0, 90))) for zone in "ab")
+    (first, second, *others) = found.machines or ()
+    new = [replace(one, created_at=NOW - 3 * MINUTE) for one in (first, second)]
+    made = plan_of([replace(found, machines=(*new, *others)), other], numbers(0, 90), states={key("a"): failed})
+    assert made.states[key("a")].arrivals.slow_start == 2

@@ -240,6 +240,8 @@ MESSAGES = [
     ("any", "", "insufficient\ncapacity", "capacity"),
     ("any", "", "The zone does not have any free capacity.", "capacity"),
     ("any", "", "The disk is not large enough.", "unknown"),
+    ("any", "", "The machine has not been healthy long enough.", "unknown"),
+    ("any", "", "An address of type InternalIP is not available in the status yet.", "unknown"),
     ("any", "", "HTTPSConnectionPool: Max retries exceeded with url: /v1", "unknown"),
 ]
 

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, NodeGroup, State
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
 from tests.builders import MINUTE, NOW, group, in_backoff, key, machines, numbers, stated
-from tests.parts import replace
+from tests.parts import make, replace
 
 A, B, C = "a", "b", "c"
 HOUR = 60 * MINUTE
@@ -133,6 +134,11 @@ class TestUnseen:
         watched.state = ClusterState(zones={B: NOW + HOUR})
         assert watched.states([old, well(B)])[A] is State.HEALTHY
 
+    def test_a_group_with_too_many_broken_nodes_is_not_healthy(self) -> None:
+        watched, old = Watched(replace(numbers(0, 30), demand=DemandStage.ADVISE)), waiting(A, 40 * MINUTE)
+        watched.state = ClusterState(groups={key(B): make(GroupState, unhealthy_since=NOW - MINUTE)})
+        assert watched.states([old, well(B)]) == {A: State.HEALTHY, B: State.UNHEALTHY}
+
     def test_a_controller_that_was_away_for_an_hour_closes_no_pool(self) -> None:
         watched = Watched()
         began = [waiting(zone, MINUTE) for zone in (A, B, C)]
@@ -220,3 +226,19 @@ class TestStopped:
 
 def machine(created_at: datetime) -> Machine:
     return Machine(name="late", has_node=False, created_at=created_at)
+
+
+class TestRollout:
+    """A rollout is stalled where machines wait in vain, whether or not their status has a known failure."""
+
+    @pytest.mark.parametrize(("minutes", "is_stalled"), [(14, False), (15, True)])
+    def test_a_silent_machine_stalls_it_at_the_provision_timeout(self, minutes: int, is_stalled: bool) -> None:
+        watched = Watched()
+        rolling = replace(waiting(A, minutes * MINUTE), frozen_because=Reason.of(Rule.ROLLING_SETS, sets=2))
+        assert watched.states([rolling, well(B)])[A] is State.FROZEN
+        state = watched.state.groups.get(key(A))
+        assert (state is not None and state.arrivals.stalled_since == NOW) is is_stalled
+        if state is not None:
+            assert state.failure.failure_class is FailureClass.TIMEOUT
+            assert state.failure.message == "no node within 15 min for 1 of its replicas"
+            assert state.failure.last_failure is None

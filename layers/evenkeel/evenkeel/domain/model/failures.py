@@ -34,9 +34,10 @@ class FailureClass(StrEnum):
 
 # Parts of the texts below. A limit is a number that the account or region may not pass.
 _LIMIT = r"(quota|limit|licen[sc]e)s?"
-_TOO_LITTLE = r"(insufficient|(\bno|not|n't)[ _]?((?!large|big|long|high|new)\w+ ){0,3}(enough|sufficient))"
+_TOO_LITTLE = r"(insufficient|(\bno|not|n't)[ _]?((?!large|big|long|high|new)\w{1,20} ){0,3}(enough|sufficient)\b)"
 _RIGHT = r"(permission|privilege|right|scope|access|authori|authenticat|balance|credit|fund)"
 _HOST = r"(host|machine|node|hardware)s?"
+_TYPE = r"((commercial|instance|machine|node|requested|server|vm)( \w+)? (type|size)|flavor|shape|sku)"
 _PART = r"(image|template|flavor|snapshot|network|subnet|security group|key ?pair|(machine|server|instance) type)"
 
 # The first row with a text that the error contains decides the class. So the order of the rows matters:
@@ -68,10 +69,11 @@ ROWS: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
         FailureClass.QUOTA,
         "any cloud",
         (
-            rf"{_LIMIT}[ _-]?(exceed|reached)|{_LIMIT} .{{0,60}}(exceeded|reached)|exceed\w*[ _].{{0,60}}{_LIMIT}\b",
+            rf"{_LIMIT}[ _-]?(exceed|reached)|{_LIMIT} .{{0,60}}(exceeded|reached)",
+            rf"exceed\w{{0,3}}[ _].{{0,60}}{_LIMIT}\b",
             rf"{_TOO_LITTLE} .{{0,40}}({_LIMIT}|maximum allowed)\b|\b{_LIMIT} .{{0,60}}{_TOO_LITTLE}",
             rf"reached .{{0,40}}{_LIMIT}\b|(exceeded|reached) .{{0,40}}maximum (number )?of (?!retr|attempt|tries)",
-            r"max\w* .{0,40}count exceeded|QuotaExceed|ResourceCountExceeded",
+            r"max(imum)? .{0,40}count exceeded|QuotaExceed|ResourceCountExceeded",
         ),
     ),
     (
@@ -79,7 +81,7 @@ ROWS: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
         FailureClass.QUOTA,
         "AWS",
         (
-            r"Max\w+CountExceeded|VolumeIOPSLimit\b|InsufficientAddressCapacity|instance\(s\) are already running",
+            r"Max\w{1,40}CountExceeded|VolumeIOPSLimit\b|InsufficientAddressCapacity|instance\(s\) are already running",
             r"than your current .{0,40}limit|your quota allows",
         ),
     ),
@@ -111,7 +113,7 @@ ROWS: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
             r"\bno (\w+ )?capacity|not have .{0,60}capacity|capacity.(not.available|unavailable|oversubscribed)",
             rf"\bno[ _]?(available|valid|suitable|compatible|free)[ _]?\S{{0,40}} ?{_HOST}\b",
             rf"\bno[ _]{_HOST}[ _]((is|are)[ _])?(available|compatible)|no provisionable",
-            r"(type|size|flavor|sku|shape|plan)\b.{0,80}(not (available|offered) in|unavailable)",
+            rf"\b{_TYPE}\b.{{0,80}}(not (available|offered) in|unavailable)",
         ),
     ),
     (

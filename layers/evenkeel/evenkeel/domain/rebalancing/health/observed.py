@@ -27,7 +27,13 @@ from evenkeel.domain.rebalancing.health.backoff import (
 from evenkeel.domain.rebalancing.health.not_offered import follow_template
 from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
 from evenkeel.domain.rebalancing.health.unhealthy import with_unhealthy_since
-from evenkeel.domain.rebalancing.health.waiting import ended_unseen, late_failure, stopped, time_waited
+from evenkeel.domain.rebalancing.health.waiting import (
+    ended_unseen,
+    has_late_machine,
+    late_failure,
+    stopped,
+    time_waited,
+)
 
 # Three reverts within an hour are not manual edits. Another writer, such as a GitOps tool or a controller, owns the
 # field.
@@ -158,9 +164,13 @@ def _stalled(
     Evenkeel only reports a stalled rollout. The failures of its launches count as failures of the group only after the
     rollout has ended.
     """
-    refused = [machine.failure for machine in group.refused_machines if machine.failure is not None]
     rolls = group.frozen_because is not None and group.frozen_because.rule in ROLLOUTS
-    fails = bool(refused) or (state is not None and state.is_failing)
+    refused = [machine.failure for machine in group.refused_machines if machine.failure is not None]
+    fails = (
+        bool(refused)
+        or (state is not None and state.is_failing)
+        or (rolls and has_late_machine(group, now, provision_timeout))
+    )
     if not (rolls and fails and group.missing_in_rollout(now, provision_timeout)):
         if state is None or state.arrivals.stalled_since is None:
             return state
@@ -168,9 +178,11 @@ def _stalled(
     state = state or GroupState()
     if state.arrivals.stalled_since is not None:
         return state
-    if refused and not state.is_failing:
-        text = f"{refused[0].code}: {refused[0].message[:1024]}"
-        state = replace(state, failure=replace(state.failure, failure_class=class_of(refused[0]), message=text))
+    if not state.is_failing:
+        kind, text = late_failure(group, provision_timeout)
+        if refused:
+            kind, text = class_of(refused[0]), f"{refused[0].code}: {refused[0].message[:1024]}"
+        state = replace(state, failure=replace(state.failure, failure_class=kind, message=text))
     return replace(state, arrivals=replace(state.arrivals, stalled_since=now))
 
 

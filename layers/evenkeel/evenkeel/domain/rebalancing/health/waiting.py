@@ -61,6 +61,12 @@ def stopped(arrivals: ArrivalHistory) -> ArrivalHistory:
     return arrivals if arrivals.waiting_since is None else replace(arrivals, waiting_since=None)
 
 
+def has_late_machine(group: NodeGroup, now: datetime, provision_timeout: timedelta) -> bool:
+    """Return True if a machine of the group has waited for its node for a provision timeout."""
+    machines = [machine for machine in group.machines or () if _is_awaited(machine)]
+    return any([now - machine.awaited_from(now) >= provision_timeout for machine in machines])
+
+
 def late_failure(group: NodeGroup, provision_timeout: timedelta) -> tuple[FailureClass, str]:
     """Return the class and the message of the failure of replicas that have waited too long.
 
