@@ -119,7 +119,8 @@ def report(pool: PoolDraft) -> None:
         if offered > pool_max >= requested:
             pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
     if pool.starved:
-        pool.problem(ProblemKind.STARVED, nodes=pool.starved, why=refused_everywhere(pool, pool.starved))
+        why = refused_everywhere(pool, pool.starved)
+        pool.problem(ProblemKind.STARVED, nodes=pool.starved, **({} if why is None else {"why": why}))
     if (waiting := pool.request.waits) is not None:
         pool.problem(ProblemKind.REQUEST_BEHIND_MOVE, request=waiting.id, nodes=waiting.nodes)
     if (request := pool.request.current) is not None and pool.request.unmet:
