@@ -93,10 +93,11 @@ def note(pool: PoolDraft) -> None:
 
 
 def _is_lowered_by_others(draft: Draft) -> bool:
-    """Return True if fewer replicas are requested than run, and neither Evenkeel nor a rollout is the cause."""
+    """Return True if fewer replicas are requested than run, because of neither Evenkeel, an autoscaler nor a rollout."""
     group, wrote = draft.group, draft.group.ours.published
+    is_usual = group.managers.replicas_by == "cluster-autoscaler" or draft.state is State.FROZEN
     is_ours = wrote is not None and wrote.requested == group.requested
-    return group.requested < group.running and draft.state is not State.FROZEN and not is_ours
+    return group.requested < group.running and not is_ours and not is_usual
 
 
 def _max_changes(draft: Draft) -> bool:
