@@ -93,7 +93,7 @@ def note(pool: PoolDraft) -> None:
 
 
 def _is_lowered_by_others(draft: Draft) -> bool:
-    """Return True if fewer replicas are requested than run, because of neither Evenkeel, an autoscaler nor a rollout."""
+    """Return True if fewer replicas are requested than run, not because of an autoscaler, a rollout or Evenkeel."""
     group, wrote = draft.group, draft.group.ours.published
     is_usual = group.managers.replicas_by == "cluster-autoscaler" or draft.state is State.FROZEN
     is_ours = wrote is not None and wrote.requested == group.requested
