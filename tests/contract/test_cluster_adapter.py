@@ -1036,6 +1036,45 @@ def _frozen() -> dict[str, tuple[str, list[Object]]]:
 FROZEN = _frozen()
 
 
+class TestRancher:
+    """Rancher copies the sizes of its machine pools to annotations of MachineDeployments, and restores them."""
+
+    def put(self, stage: Stage) -> list[Object]:
+        stage.register(pools=[])
+        pool = three("cluster-api", (2, 2, 2))
+        for item, high in zip(pool, (6, 3, 3), strict=True):
+            item["metadata"]["annotations"] |= objects.bounds_of("cluster-api", 0, high)
+            item["spec"]["template"]["metadata"]["labels"] |= {
+                "rke.cattle.io/cluster-name": "demo",
+                "rke.cattle.io/rke-machine-pool-name": item["metadata"]["name"],
+            }
+        stage.put(*pool)
+        return pool
+
+    def resize(self, stage: Stage, item: Object, high: int) -> None:
+        stage.merge(item, {"metadata": {"annotations": objects.bounds_of("cluster-api", 0, high)}}, manager="rancher")
+
+    def test_a_new_size_is_followed_and_restore_returns_it(self, stage: Stage) -> None:
+        pool = self.put(stage)
+        stage.settle()
+        assert [group.bounds for group in stage.observe().values()] == [Bounds(0, 4)] * 3
+        self.resize(stage, pool[0], 9)
+        stage.settle()
+        assert stage.sum_of_maxima() == 15
+        stage.restore()
+        assert [group.bounds for group in stage.observe().values()] == [Bounds(0, 9), Bounds(0, 3), Bounds(0, 3)]
+
+    def test_sizes_that_rancher_restores_are_contested_after_three_times(self, stage: Stage) -> None:
+        pool = self.put(stage)
+        for _ in range(4):
+            stage.run()
+            self.resize(stage, pool[0], 6)
+        stage.settle()
+        assert stage.observe()[pool[0]["metadata"]["name"]].bounds == Bounds(0, 6)
+        (state,) = [each for each in stage.store.load("demo").state.groups.values() if each.contest.contested_since]
+        assert state.contest.contested_by == "rancher"
+
+
 class TestMachinePools:
     def test_nodes_are_running_instances_on_their_way_and_deployments_of_the_pool_groups_beside_them(
         self, stage: Stage

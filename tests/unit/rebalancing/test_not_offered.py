@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import GroupTemplate, MachineFailure, NodeGroup, State
 from evenkeel.domain.rebalancing.health.not_offered import is_not_offered
 from evenkeel.texts.english import sentences
@@ -79,6 +80,16 @@ def test_another_machine_template_ends_the_fence() -> None:
     assert state_of(played, 60) is State.FENCED, "the zone lacks the new type, too"
     give_up(played)
     assert state_of(played, 60) is State.FENCED
+
+
+def test_replicas_that_stay_and_wait_do_not_hide_the_cause() -> None:
+    played = pool()
+    played.policy = numbers(0, 12, on_failure=OnFailure.HOLD)
+    refuse(played)
+    played.look()
+    for _ in range(20):
+        (fenced, *_) = played.look(60).groups
+    assert any("zone a does not offer this machine type" in text for text in sentences(fenced.reasons))
 
 
 def test_an_old_report_of_the_former_type_does_not_fence_the_new_one() -> None:

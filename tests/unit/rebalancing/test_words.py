@@ -196,6 +196,7 @@ def test_replicas_that_others_lower_below_what_runs_are_noted() -> None:
     assert below(lowered, replicas_by="kubectl") == [by]
     ours = PublishedBounds(at=NOW, bounds=Bounds(0, 6), state=State.HEALTHY, requested=2)
     assert below(lowered, published=ours) == [], "Evenkeel has lowered them itself"
+    assert below(lowered, replicas_by="cluster-autoscaler") == [], "its scale-down"
     assert below(lowered, frozen_because=Reason.of(Rule.ROLLING_SETS, sets=2)) == []
     assert below(group("a", 5, running=5, bounds=(0, 6))) == []
 

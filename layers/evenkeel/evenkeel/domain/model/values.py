@@ -190,7 +190,7 @@ _WORDS = 140
 
 def provider_words(message: str) -> str:
     """Return a provider's message for a plan: one printable line of at most 140 characters, without secrets."""
-    line = " ".join(printable(message[:2048]).split())
+    line = " ".join(printable(message[:2048]).split()).removeprefix("Failed: ")  # the code of a launch without one
     words, wrapped = _BEFORE_WORDS.subn("", line)
     words = words.removesuffix("]") if wrapped else words
     return excerpt(_SECRETS.sub("…", words).strip(" :"), _WORDS)

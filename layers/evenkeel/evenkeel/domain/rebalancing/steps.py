@@ -94,10 +94,11 @@ def note(pool: PoolDraft) -> None:
 
 
 def _is_lowered_by_others(draft: Draft) -> bool:
-    """Return True if fewer replicas are requested than run, and neither Evenkeel nor a rollout is the cause."""
+    """Return True if fewer replicas are requested than run, not because of an autoscaler, a rollout or Evenkeel."""
     group, wrote = draft.group, draft.group.ours.published
+    is_usual = group.managers.replicas_by == "cluster-autoscaler" or draft.state is State.FROZEN
     is_ours = wrote is not None and wrote.requested == group.requested
-    return group.requested < group.running and draft.state is not State.FROZEN and not is_ours
+    return group.requested < group.running and not is_ours and not is_usual
 
 
 def _max_changes(draft: Draft) -> bool:
@@ -120,7 +121,8 @@ def report(pool: PoolDraft) -> None:
         if offered > pool_max >= requested:
             pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
     if pool.starved:
-        pool.problem(ProblemKind.STARVED, nodes=pool.starved, why=refused_everywhere(pool, pool.starved))
+        why = refused_everywhere(pool, pool.starved)
+        pool.problem(ProblemKind.STARVED, nodes=pool.starved, **({} if why is None else {"why": why}))
     if (waiting := pool.request.waits) is not None:
         pool.problem(ProblemKind.REQUEST_BEHIND_MOVE, request=waiting.id, nodes=waiting.nodes)
     if (request := pool.request.current) is not None and pool.request.unmet:

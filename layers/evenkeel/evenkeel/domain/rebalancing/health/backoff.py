@@ -26,7 +26,7 @@ from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId, State
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.pools import rule_of
 from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.rebalancing.health.not_offered import backoff_after
+from evenkeel.domain.rebalancing.health.not_offered import backoff_after, is_not_offered
 
 # The most stored reports per group. At most 36 backoffs of at least 5 min fit into 3 h. So the report that started each
 # backoff is stored, and also many of the other reports.
@@ -88,6 +88,8 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
 def _replaces_reason(state: GroupState, failure_class: FailureClass, *, newest: bool, overrides: bool) -> bool:
     """Return True if class and message of a further failure replace the stored ones."""
     reason = state.failure.failure_class
+    if state.is_failing and failure_class.is_vague and is_not_offered(state.failure.message):
+        return False  # replicas that wait in vain say nothing new
     if newest:
         return overrides or not (state.is_failing and failure_class.is_vague and not reason.moves_elsewhere)
     # The cloud's own reason replaces a timeout, even if the cloud reports it late.
