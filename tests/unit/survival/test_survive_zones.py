@@ -109,6 +109,21 @@ def test_two_groups_of_a_zone_share_its_nodes() -> None:
     assert requested(rested(groups, surviving(numbers(8, 40)))) == (4, 4, 8)
 
 
+def test_the_heaviest_group_of_a_zone_decides_its_weight() -> None:
+    groups = [
+        group("a", 0, weight=5),
+        group("a", 0, key=key("second")),
+        group("b", 0, weight=3),
+        group("c", 0, weight=3),
+    ]
+    pool = rested(groups, surviving(numbers(7, 40)))
+    nodes = Counter[str | None]()
+    for each in pool.groups:
+        nodes[each.group.identity.zone] += each.requested
+    assert nodes["a"] == 4
+    assert nodes.total() == 11
+
+
 def test_a_pool_above_its_maximum_that_survives_is_not_said_to_be_lost() -> None:
     groups = [replace(group("a", 10), frozen_because=stated("rolling out")), group("b", 3), group("c", 3)]
     pool = pool_plan(groups, surviving(numbers(6, 12)))
