@@ -206,7 +206,7 @@ def _foreseen(inputs: Inputs, policy: ClusterFile, known: ClusterState, name: st
     observation = with_zone_labels(observation)
     lost = _zone(observation, inputs.zone, inputs.zone_id, policy.zone_ids)
     planned = plan(observation, known, policy.policy(), moment)
-    loss = Loss(without_unneeded(observation, planned, known, policy.policy(), moment), planned, moment, lost)
+    loss = Loss(without_unneeded(observation, planned, known, policy.policy(), lost), planned, moment, lost)
     if not loss.lost:
         raise NothingLostError([f"zone {lost} has no node: nothing would be lost"])
     return Foreseen(

@@ -53,7 +53,7 @@ class Outage(Run):
         known, now = ClusterState(groups=state.groups, pools=state.pools, zones=state.zones), world.time
         policy = self.policy.policy()
         planned = plan(observation, known, policy, now)
-        seen = without_unneeded(observation, planned, known, policy, now)
+        seen = without_unneeded(observation, planned, known, policy, "a")
         self.outcome = foresee(Loss(seen, planned, now, "a"), self.policy, known)
         for group in [group for group in world.groups if group.zone == "a"]:
             for machine in list(group.machines):

@@ -10,8 +10,11 @@ from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.plan import plan
 from evenkeel.validation import read_model
 from evenkeel_cli.cluster_file import ClusterFile
+from evenkeel_cli.simulation.forecast import foresee
+from evenkeel_cli.simulation.loss import Loss
 from evenkeel_cli.simulation.scale_down_now import without_unneeded
 from tests.builders import NOW, group
+from tests.parts import replace
 from tests.workloads import group_key, node, pod, template
 
 FULL = {"autoscaler": "none", "demand": "full", "on_failure": "move"}
@@ -31,14 +34,17 @@ def observation(minimum: int = 0, **fields: Any) -> Observation:
 def taken(seen: Observation, **record: Any) -> list[str]:
     policy = read_model(ClusterFile, record, "record").policy()
     planned = plan(seen, ClusterState(), policy, NOW)
-    found = without_unneeded(seen, planned, ClusterState(), policy, NOW)
+    found = without_unneeded(seen, planned, ClusterState(), policy, "a")
+    assert seen.workload is not None
     assert found.workload is not None
-    return [node.name for node in found.workload.nodes if node.unschedulable]
+    stay = {node.name for node in found.workload.nodes}
+    assert sum(group.requested for group in found.groups) == len(stay)
+    return [node.name for node in seen.workload.nodes if node.name not in stay]
 
 
 @pytest.mark.parametrize("record", [FULL, {}, {"demand": "advise"}])
-def test_a_node_that_is_unneeded_now_gets_no_pods(record: dict[str, str]) -> None:
-    assert taken(observation(), **record) == ["a-1", "b-1", "c-1"]
+def test_an_empty_node_outside_the_lost_zone_has_gone(record: dict[str, str]) -> None:
+    assert taken(observation(), **record) == ["b-1", "c-1"]
 
 
 @pytest.mark.parametrize("demand", ["off", "scale-up"])
@@ -54,4 +60,25 @@ def test_nodes_within_a_minimum_count() -> None:
 def test_nodes_that_survival_keeps_count() -> None:
     """Without one zone, the other four nodes must remain, or one of two empty nodes for its pod."""
     assert taken(observation(minimum=4), survive_zones="1") == []
-    assert taken(observation(), survive_zones="1", **FULL) == ["a-1"]
+    assert taken(observation(), survive_zones="1", **FULL) == []  # the node that is not needed is in the lost zone
+
+
+def test_a_node_whose_pod_has_to_move_gets_no_pods() -> None:
+    seen = observation()
+    assert seen.workload is not None
+    places = [pod(zone, node=f"{zone}-0", cpu="3") for zone in "abc"]
+    light = replace(seen, workload=replace(seen.workload, pods=(*places, pod("light", node="b-1", cpu="1"))))
+    policy = read_model(ClusterFile, FULL, "record").policy()
+    found = without_unneeded(light, plan(light, ClusterState(), policy, NOW), ClusterState(), policy, "a")
+    assert found.workload is not None
+    assert [node.name for node in found.workload.nodes if node.unschedulable] == ["b-1"]
+    assert "light" in {pod.name for pod in found.workload.pods}
+
+
+def test_a_node_that_goes_makes_room_under_the_maximum() -> None:
+    full = observation(pool_max=6)
+    policy = read_model(ClusterFile, {**FULL, "on_failure": "hold"}, "record")
+    planned = plan(full, ClusterState(), policy.policy(), NOW)
+    seen = without_unneeded(full, planned, ClusterState(), policy.policy(), "a")
+    outcome = foresee(Loss(seen, planned, NOW, "a"), policy, ClusterState())
+    assert (outcome.survives, outcome.at_maximum) == (True, ())

@@ -172,6 +172,32 @@ def test_stuck_replicas_are_released_if_a_fallback_takes_their_pods(spare: str |
     assert [each.requested for each in found.groups] == [2 if released else 4, 2]
 
 
+def test_a_full_fallback_takes_no_pods_of_released_replicas() -> None:
+    groups = pools("first", "spare", spare="first")
+    groups[0] = group("a", 4, running=2, pool="first", bounds=(0, 9), pool_max=9, pool_min=0)
+    full = [replace(each, pool_max=4) if each.identity.pool_label == "spare" else each for each in groups]
+    found = named(planned(full, fenced=[("first", "a"), ("first", "b")]), "first")
+    assert [each.requested for each in found.groups] == [4, 2]
+
+
+def test_nodes_that_any_pool_before_it_could_take_are_not_held() -> None:
+    state = {"c": PoolState(seen=seen("c", a=0, b=2))}
+    found = planned(pools("a", "b", "c", b="a", c="b"), state, [("a", "a"), ("a", "b")])
+    assert named(found, "c").next_state.held_nodes == {}
+
+
+@pytest.mark.parametrize(
+    ("fenced", "taker"), [([], "a"), ([("a", "b")], "b"), ([("a", "b"), ("b", "a")], ""), ([("b", "a")], "a")]
+)
+def test_nodes_return_to_the_most_preferred_pool_without_a_fence(fenced: list[tuple[str, str]], taker: str) -> None:
+    long_ago = PoolState(convergence=ConvergenceState(uneven_since=NOW - 60 * MINUTE))
+    state = PoolState(held_nodes=holds("c", a=1), seen=seen("c", a=2, b=2))
+    known = {"a": long_ago, "b": long_ago, "c": state}
+    found = planned(pools("a", "b", "c", b="a", c="b"), known, fenced, level=Level.CONVERGE)
+    takers = [pool.id.name for pool in found.pools if str(key("a", pool="c")) in pool.convergence.asks]
+    assert takers == ([taker] if taker else [])
+
+
 @pytest.mark.parametrize(("taken", "left"), [(0, 2), (1, 1), (2, 0), (5, 0)])
 def test_nodes_that_a_fallback_gains_replace_released_replicas(taken: int, left: int) -> None:
     def world(first: int, running: int, spare: int) -> Plan:

@@ -10,7 +10,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod, Unscheduled, Workload
-from evenkeel.domain.survival.drill import Drill, End, PoolZones
+from evenkeel.domain.survival.drill import Drill, End, Facts, PoolZones, ZoneNodes
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import plenty
 from tests.house import House, replaced_first
@@ -353,6 +353,21 @@ def test_a_drill_causes_only_missing_nodes_of_its_own_zone(
     drill = Drill(id="d", zone="a", at=NOW, until=NOW + MINUTE, reason="a rehearsal")
     incident = Incident(since=NOW, **{**OWN, **fields})
     assert drill.causes(incident, {"workers": pool}) is caused
+
+
+def test_a_pool_outside_its_zone_that_is_paused_does_not_end_it() -> None:
+    drill = Drill(id="d", zone="a", at=NOW, until=NOW + MINUTE, reason="a rehearsal")
+    there, elsewhere = PoolZones(zones=frozenset("ab")), PoolZones(zones=frozenset("b"))
+    assert drill.end(Facts(opened=("other",), pools={"workers": there, "other": elsewhere}), NOW) is None
+
+
+def test_nodes_that_go_are_not_ordered_ones() -> None:
+    drill = Drill(
+        id="d", zone="a", at=NOW, until=NOW + MINUTE, reason="a rehearsal", start={"b": ZoneNodes(requested=3)}
+    )
+    for requested in (2, 4, 3, 4):
+        drill = drill.after(Facts(zones={"b": ZoneNodes(requested=requested)}), NOW)
+    assert drill.measured.ordered == {"b": 3}
 
 
 class TestRefusals:

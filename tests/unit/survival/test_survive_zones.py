@@ -45,7 +45,7 @@ from tests.property.survival.test_counts_properties import arrive, surviving
 from tests.unit.kubernetes.test_read_groups import only
 from tests.workloads import node, pod, template
 
-LARGEST = "no zone has more nodes, and a further node would be lost with it"
+ENOUGH = "the zone has enough, and others lack nodes"
 
 
 def notes(pool: PoolPlan) -> list[str]:
@@ -109,6 +109,21 @@ def test_two_groups_of_a_zone_share_its_nodes() -> None:
     assert requested(rested(groups, surviving(numbers(8, 40)))) == (4, 4, 8)
 
 
+def test_the_heaviest_group_of_a_zone_decides_its_weight() -> None:
+    groups = [
+        group("a", 0, weight=5),
+        group("a", 0, key=key("second")),
+        group("b", 0, weight=3),
+        group("c", 0, weight=3),
+    ]
+    pool = rested(groups, surviving(numbers(7, 40)))
+    nodes = Counter[str | None]()
+    for each in pool.groups:
+        nodes[each.group.identity.zone] += each.requested
+    assert nodes["a"] == 4
+    assert nodes.total() == 11
+
+
 def test_a_pool_above_its_maximum_that_survives_is_not_said_to_be_lost() -> None:
     groups = [replace(group("a", 10), frozen_because=stated("rolling out")), group("b", 3), group("c", 3)]
     pool = pool_plan(groups, surviving(numbers(6, 12)))
@@ -153,27 +168,36 @@ def test_a_pool_that_cannot_survive_is_planned_as_without_the_setting(
         (
             zones((10, 1, 1)),
             numbers(6, 12),
-            f"short of 4 nodes; no node is ordered in a: {LARGEST}; "
+            f"short of 4 nodes; no node is ordered in a: {ENOUGH}; "
             "no node is ordered in b: the pool is at its max; no node is ordered in c: the pool is at its max",
         ),
         (
             [replace(group("a", 1), frozen_because=stated("paused")), group("b", 9), group("c", 2)],
             numbers(6, 12),
             "short of 3 nodes; no node is ordered in a: the group is frozen; "
-            f"no node is ordered in b: {LARGEST}; "
+            f"no node is ordered in b: {ENOUGH}; "
             "no node is ordered in c: the pool is at its max",
         ),
         (
             [group("a", 1, zone_max=1), group("b", 9), group("c", 2)],
             numbers(6, 12),
             "short of 3 nodes; no node is ordered in a: the group is at its max; "
-            f"no node is ordered in b: {LARGEST}; "
+            f"no node is ordered in b: {ENOUGH}; "
             "no node is ordered in c: the pool is at its max",
         ),
     ],
 )
 def test_each_zone_without_a_node_says_why(groups: Any, policy: Policy, says: str) -> None:
     assert notes(rested(groups, surviving(policy)))[0].startswith(f"survives one zone: {says}")
+
+
+def test_held_bounds_are_a_cause_and_nodes_on_their_way_none() -> None:
+    held = [replace(each, bounds_held=True) for each in zones((1,), bounds=[(0, 1)])]
+    policy = surviving(numbers(6, 12))
+    (says,) = notes(rested([*held, group("b", 9), group("c", 2)], policy))
+    assert "; no node is ordered in a: the group is at its max; " in says
+    (says,) = notes(pool_plan(zones((2, 2, 3)), surviving(numbers(7, 40))))
+    assert says.startswith("survives one zone: short of 4 nodes; keeps ")
 
 
 def test_a_recent_change_and_max_step_are_causes() -> None:

@@ -358,7 +358,7 @@ class Rule(StrEnum):
     # parts of the reason above: why a zone gets no node
     NO_NODE_TO_SURVIVE = "no-node-to-survive", Topic.NOTE
     SURVIVAL_WAITS = "survival-waits", Topic.NOTE
-    LARGEST_ZONE = "largest-zone", Topic.NOTE
+    ZONE_HAS_ENOUGH = "zone-has-enough", Topic.NOTE
     REPLICAS_JUST_CHANGED = "replicas-just-changed", Topic.NOTE
     # removal: why no machine of a group is removed
     REPLICAS_OF_OTHERS = "replicas-of-others", Topic.NOTE

@@ -1,10 +1,11 @@
 """Why a pool that is short of surviving gets no node in a zone."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.drafts import LASTING_LIMITS, Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.values import LARGEST_COUNT
 
 
 def fixed_because(draft: Draft) -> Reason | None:
@@ -20,30 +21,41 @@ def fixed_zones(drafts: Iterable[Draft]) -> tuple[Reason, ...]:
     return tuple(_no_node_in(draft, why) for draft, why in fixed if why is not None)
 
 
-def causes_of(pool: PoolDraft, lacking: Sequence[int], raised: Collection[str]) -> tuple[Reason, ...]:
-    """Return why zones get no node.
+def cap_of(draft: Draft) -> int:
+    """Return the most nodes that a group may have by lasting limits."""
+    caps = [draft.limits[rule] for rule in LASTING_LIMITS if rule in draft.limits]
+    if draft.group.owner.bounds_held and draft.group.bounds is not None:
+        caps.append(draft.group.bounds.max)
+    return min(caps, default=LARGEST_COUNT)
+
+
+def causes_of(pool: PoolDraft, lacking: Sequence[int], raised: Mapping[str, int]) -> tuple[Reason, ...]:
+    """Return why zones get no node, if the pool still lacks nodes.
 
     Args:
         pool: The draft after the order.
         lacking: How many nodes each group lacked before the order.
-        raised: The keys of the groups that get nodes.
+        raised: Key of a group -> how many nodes it gets.
     """
+    lacks = {draft.key: nodes for draft, nodes in zip(pool.groups, lacking, strict=True)}
     failing = next((draft for draft in pool.groups if draft.zone_fails), None)
     if failing is not None:
         return (Reason.of(Rule.SURVIVAL_WAITS, zone=failing.group.identity.zone, state=failing.state.value),)
-    return tuple(_causes(pool, dict(zip([draft.key for draft in pool.groups], lacking, strict=True)), raised))
+    return (
+        tuple(_causes(pool, lacks, raised)) if any(nodes > raised.get(key, 0) for key, nodes in lacks.items()) else ()
+    )
 
 
-def _causes(pool: PoolDraft, lacking: Mapping[str, int], raised: Collection[str]) -> Iterator[Reason]:
+def _causes(pool: PoolDraft, lacks: Mapping[str, int], raised: Mapping[str, int]) -> Iterator[Reason]:
     reads_pods = pool.survival is not None and pool.survival.facts is not None
     zones: dict[str | None, list[Draft]] = {}
     for draft in pool.groups:
         zones.setdefault(draft.group.identity.zone, []).append(draft)
     for drafts in zones.values():
-        draft = max(drafts, key=lambda draft: lacking[draft.key])
-        is_needless = reads_pods and not lacking[draft.key]  # the pods need a node in other zones
+        draft = max(drafts, key=lambda draft: lacks[draft.key])
+        is_needless = reads_pods and not lacks[draft.key]  # the pods need a node in other zones
         if not is_needless and not any(draft.key in raised for draft in drafts):
-            yield _no_node_in(draft, _obstacle(pool, draft, lacking[draft.key]))
+            yield _no_node_in(draft, _obstacle(pool, draft, lacks[draft.key]))
 
 
 def _no_node_in(draft: Draft, why: Reason) -> Reason:
@@ -53,10 +65,10 @@ def _no_node_in(draft: Draft, why: Reason) -> Reason:
 def _obstacle(pool: PoolDraft, draft: Draft, lacks: int) -> Reason:
     if (fixed := fixed_because(draft)) is not None:
         return fixed
-    if not draft.room:
+    if min(draft.room, cap_of(draft) - draft.requested) <= 0:
         return Reason.of(Rule.AT_ITS_MAX)
     if not lacks:
-        return Reason.of(Rule.LARGEST_ZONE)
+        return Reason.of(Rule.ZONE_HAS_ENOUGH)
     if draft.state is not State.HEALTHY:
         return Reason.of(Rule.IN_STATE, state=draft.state.value)
     if pool.free <= 0:

@@ -13,14 +13,13 @@ rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps these nodes, too.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from evenkeel.domain.model.drafts import LASTING_LIMITS, Draft, PoolDraft, SurvivalDraft
+from evenkeel.domain.model.drafts import Draft, PoolDraft, SurvivalDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.survival import Survival, SurvivalFacts
-from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.replicas.changes import order
-from evenkeel.domain.survival.causes import causes_of, fixed_because, fixed_zones
+from evenkeel.domain.survival.causes import cap_of, causes_of, fixed_because, fixed_zones
 from evenkeel.domain.survival.counts import Share, fewest, rest
 
 
@@ -57,7 +56,7 @@ def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: Surviv
     elif facts.missing and needs > pool.pool.max:
         pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=needs, maximum=pool.pool.max, why=())
         survival.result = Survival(possible=False)
-    elif full := [draft for draft in pool.groups if facts.missing.get(draft.key, 0) > _cap(draft) - draft.requested]:
+    elif full := [draft for draft in pool.groups if facts.missing.get(draft.key, 0) > cap_of(draft) - draft.requested]:
         zones = tuple(draft.group.identity.zone or "" for draft in full)
         pool.problem(ProblemKind.SURVIVAL_PAST_LIMITS, zones=zones)
         survival.result = Survival(possible=False)
@@ -89,28 +88,28 @@ def order_to_survive(pool: PoolDraft) -> None:
     lacking = _lacking(pool)
     if pool.survival is None or not any(lacking):
         return
-    raised = [] if any([draft.zone_fails for draft in pool.groups]) else _order(pool, lacking)
+    raised = {} if any([draft.zone_fails for draft in pool.groups]) else _order(pool, lacking)
     pool.survival.causes = causes_of(pool, lacking, raised)
 
 
-def _order(pool: PoolDraft, lacking: Sequence[int]) -> list[str]:
-    """Order the nodes that each group lacks, as far as limits allow. Return the keys of the raised groups."""
+def _order(pool: PoolDraft, lacking: Sequence[int]) -> dict[str, int]:
+    """Order the nodes that each group lacks, as far as limits allow. Return by key how many each group gets."""
     takers = [
         (draft, min(draft.room_for_pods, nodes)) for draft, nodes in zip(pool.groups, lacking, strict=True) if nodes > 0
     ]
     if pool.free <= 0 or not any([most for _, most in takers]):
-        return []
+        return {}
     if not pool.may_raise:
         if pool.replicas.unchanged_since is not None:
             pool.check_at.append(pool.replicas.unchanged_since + pool.pool.standstill)
-        return []
+        return {}
 
     def why(_draft: Draft, more: int) -> Reason:
         return Reason.of(Rule.SURVIVAL_ORDER, count=more)
 
     ordered = order(pool, sum(most for _, most in takers), takers, why, weighted=True)
     pool.replicas.later = max(pool.replicas.later, ordered.later)
-    return [draft.key for draft, _ in ordered.raised]
+    return {draft.key: more for draft, more in ordered.raised}
 
 
 def _lacking(pool: PoolDraft) -> list[int]:
@@ -167,16 +166,9 @@ def _shares(drafts: Sequence[Draft], least: Sequence[int], most: Sequence[int] |
         Share(
             zone=draft.group.identity.zone or "",
             least=low,
-            most=low if fixed_because(draft) is not None else max(low, _cap(draft) if most is None else most[i]),
+            most=low if fixed_because(draft) is not None else max(low, cap_of(draft) if most is None else most[i]),
             weight=draft.group.annotations.weight,
             tie=draft.tie,
         )
         for i, (draft, low) in enumerate(zip(drafts, least, strict=True))
     ]
-
-
-def _cap(draft: Draft) -> int:
-    caps = [draft.limits[rule] for rule in LASTING_LIMITS if rule in draft.limits]
-    if draft.group.owner.bounds_held and draft.group.bounds is not None:
-        caps.append(draft.group.bounds.max)
-    return min(caps, default=LARGEST_COUNT)
