@@ -12,7 +12,7 @@ unexport AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo demo-all event localstack test test-deep quick check build package build-host bench chromium test-localstack lock clean
+.PHONY: help setup demo demo-all event localstack test test-deep quick check build package build-host bench chromium test-localstack audit lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -195,6 +195,11 @@ LOCK = uv pip compile -q --upgrade --generate-hashes --no-emit-index-url --no-em
 FOR_TWIN = aiohttp aiohttp-retry aiohappyeyeballs aiosignal attrs frozenlist multidict propcache yarl
 NOT_SHIPPED = $(FOR_TWIN) \
   certifi charset-normalizer durationpy idna oauthlib python-dateutil requests requests-oauthlib six websocket-client
+
+audit: ## look for known holes in every locked package (needs pipx and the network)
+	@for lock in requirements/*.txt layers/dependencies/requirements.txt; do \
+	  pipx run --spec pip-audit==2.10.1 pip-audit --progress-spinner off --disable-pip --require-hashes -r "$$lock"; \
+	done
 
 lock: ## update the pinned versions (needs uv)
 	$(LOCK) --universal --python-version 3.11 pyproject.toml cli/pyproject.toml --extra plot --group dev \

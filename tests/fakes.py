@@ -43,7 +43,7 @@ from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.annotations import read_adopted, read_published
-from evenkeel.domain.rebalancing.replicas.deletion import Marks, deletion_candidates, marks_of
+from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft, deletion_candidates, marks_left
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
@@ -446,13 +446,12 @@ class FakeCluster:
         self.journal.note("mark")
         self.marked.append(patch)
 
-    def unmark(self, group: NodeGroup, names: Collection[str], *, confirmed: bool) -> Marks:
+    def unmark(self, group: NodeGroup, names: Collection[str], doubted: Collection[str] | None) -> MarksLeft | None:
         self.journal.note("unmark")
         self.unmarked.append((group.key, tuple(names)))
         if group.machines is None:  # a real cluster lists them now
-            return Marks.UNNEEDED
-        marks = marks_of(group.machines, group.requested, names)
-        return Marks.UNNEEDED if marks is Marks.DOUBTFUL and confirmed else marks
+            return None
+        return marks_left(group.machines, group.requested, names, doubted)
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         self._write(key, "write pool-max", pool_max=maximum)

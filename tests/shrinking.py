@@ -20,7 +20,7 @@ from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Unscheduled, Workload
-from evenkeel.domain.rebalancing.replicas.deletion import Marks, deletion_candidates, marks_of
+from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft, deletion_candidates, marks_left
 from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import group
 from tests.crashing import How, KilledError, Life, Mortal
@@ -120,14 +120,14 @@ class Machines(FakeCluster):
             elif machine.marked_by_us or machine.name in ours:
                 self.set(group, machine.name, marked=False, marked_by_us=False)
 
-    def unmark(self, group: NodeGroup, names: Collection[str], *, confirmed: bool) -> Marks:
-        marks = marks_of(self.listed(group.key), self.groups[group.key].requested, names)
-        if marks is Marks.NEEDED or (marks is Marks.DOUBTFUL and not confirmed):
-            return marks
+    def unmark(self, group: NodeGroup, names: Collection[str], doubted: Collection[str] | None) -> MarksLeft | None:
+        left = marks_left(self.listed(group.key), self.groups[group.key].requested, names, doubted)
+        if left is not None:
+            return left
         for machine in self.listed(group.key):
             if machine.name in names and not machine.deleting:
                 self.set(group.key, machine.name, marked=False, marked_by_us=False)
-        return Marks.UNNEEDED
+        return None
 
     def unfinished(self, begun: Collection[str]) -> Collection[str]:
         return ()

@@ -463,7 +463,7 @@ def test_the_page_writes_its_own_object_and_reads_no_cluster_or_secret(deploymen
 
 #: what each function may do with items of each partition: q(uery), b(atch get), g(et), p(ut), u(pdate), d(elete)
 MAY = {
-    "ScanFunction": {"DUE#0": "qp", "NAME#a": "p"},
+    "ScanFunction": {"DUE#0": "q", "CHECKED": "q"},
     "CheckFunction": {"CLUSTER#blue": "qb", "CHECKED": "p"},
     "ProvisioningFailureFunction": {
         "CLUSTER#blue": "q",

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import IncidentKind
+from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.state_records import ScaleRequestRecord
 from sandbox.kube.controllers.gardener import PRESERVE
@@ -56,6 +58,22 @@ class ShortListsLife(Life):
             return answer
         body = json.loads(answer.body)
         return replace(answer, body=json.dumps({**body, "items": self.keep(body["items"])}).encode())
+
+
+@dataclass
+class RefusedMarksLife(Life):
+    """A life in which the API server refuses the first patches of machines."""
+
+    left: list[int] = field(default_factory=list)  # how many; lives can share it
+
+    def step(self, name: str, call: Callable[[], Any], lost: Callable[[], Exception]) -> Any:
+        if name.startswith("PATCH") and "/machines/" in name and self.left[0] > 0:
+            self.left[0] -= 1
+            body = {"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid", "message": "a webhook"}
+            return super().step(
+                name, lambda: SimpleNamespace(status=422, headers={}, body=json.dumps(body).encode()), lost
+            )
+        return super().step(name, call, lost)
 
 
 def annotate(scene: Scene, machine: str, key: str, value: str) -> None:
@@ -130,6 +148,17 @@ class TestMarks:
         scene.settle()
         assert scene.marks() == []
         assert not any_stored_mark(scene)
+
+    @pytest.mark.parametrize("refused", [1, 2, 3])
+    def test_each_refused_mark_delays_a_release_by_one_backoff_at_most(self, failing: Scene, refused: int) -> None:
+        scene, waited = failing.again(), timedelta(0)
+        left = [refused]
+        while scene.replicas()[DEAD] > 2 and waited < timedelta(hours=1):
+            scene.run(RefusedMarksLife(left=left))
+            scene._pass(timedelta(minutes=1))
+            waited += timedelta(minutes=1)
+        assert left == [0]
+        assert waited <= refused * BackoffPolicy().initial + timedelta(minutes=2)
 
     def test_of_nodes_that_are_given_back_the_sick_go_first_and_then_the_newest(self, quiet: Scene) -> None:
         scene = quiet.again()

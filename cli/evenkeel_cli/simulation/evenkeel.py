@@ -32,7 +32,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
-from evenkeel.domain.rebalancing.replicas.deletion import Marks, deletion_candidates
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterRecord, ControlRecord, PoolEntry
 from evenkeel_cli.simulation.scenario import Scenario
@@ -213,9 +213,8 @@ class _Cluster(_Port):
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         self.groups[patch.plan.group.key].marked = frozenset(names)
 
-    def unmark(self, group: NodeGroup, names: Collection[str], *, confirmed: bool) -> Marks:
+    def unmark(self, group: NodeGroup, names: Collection[str], doubted: Collection[str] | None) -> None:
         self.groups[group.key].marked = frozenset()
-        return Marks.UNNEEDED
 
     def confirm(self, groups: Collection[GroupKey]) -> None:
         pass

@@ -225,12 +225,16 @@ def test_an_order_is_remembered_for_longer_than_its_wait() -> None:
 
 
 class Dying(VainWorld):
-    """A world whose new nodes are Ready for six minutes. Five minutes later, their pods are made anew."""
+    """A world whose new nodes are Ready for some minutes. Some time later, their pods are made anew."""
+
+    def __init__(self, apps: list[App], *, lives: timedelta, evicts: timedelta, **fields: Any) -> None:
+        self.lives, self.evicts = lives, evicts
+        super().__init__(apps, **fields)
 
     def nodes(self) -> list[Node]:
         found = super().nodes()
         for i, node in enumerate(found):
-            dies = self.joined.get(node.name, self.clock.now()) + 6 * MINUTE
+            dies = self.joined.get(node.name, self.clock.now()) + self.lives
             if dies <= self.clock.now():
                 found[i] = replace(node, ready=False, not_ready_since=dies)
         return found
@@ -238,14 +242,15 @@ class Dying(VainWorld):
     def schedule(self) -> None:
         for node in self.nodes():
             if not node.ready and node.not_ready_since is not None:
-                gone = self.clock.now() - node.not_ready_since >= 5 * MINUTE
+                gone = self.clock.now() - node.not_ready_since >= self.evicts
                 self.pods = {name: pod for name, pod in self.pods.items() if not gone or pod.node != node.name}
         super().schedule()
 
 
 @pytest.mark.parametrize("demand", ["scale-up", "full"])
-def test_nodes_that_die_after_minutes_are_one_incident(demand: str) -> None:
-    world = Dying([App(name="web", pods=3)], demand=demand)
+@pytest.mark.parametrize(("lives", "evicts"), [(6, 5), (2, 0), (2, 5), (6, 0)])
+def test_nodes_that_die_after_minutes_are_one_incident(demand: str, lives: int, evicts: int) -> None:
+    world = Dying([App(name="web", pods=3)], demand=demand, lives=lives * MINUTE, evicts=evicts * MINUTE)
     opened = set()
     while world.now() < 3 * HOUR:
         world.live(MINUTE)

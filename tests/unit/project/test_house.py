@@ -41,6 +41,16 @@ def test_workflows_pin_each_action_to_one_commit_and_contain_no_address() -> Non
     assert not any("://" in text for text in WORKFLOWS.values())
 
 
+def test_known_holes_of_each_lock_are_looked_for_with_each_change_and_each_week() -> None:
+    workflow = yaml.safe_load(WORKFLOWS["holes"])
+    (job,) = workflow["jobs"].values()
+    assert [step["run"] for step in job["steps"] if "run" in step] == ["make audit"]
+    assert workflow[True].keys() == {"push", "pull_request", "schedule"}, "YAML reads the key `on` as True"
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\naudit: ")[2].partition("\n\n")[0]
+    assert "requirements/*.txt layers/dependencies/requirements.txt" in recipe
+    assert "--require-hashes" in recipe
+
+
 def test_a_tag_builds_the_release_and_publishes_only_what_its_checksums_hold() -> None:
     workflow = yaml.safe_load(WORKFLOWS["release"])
     (job,) = workflow["jobs"].values()

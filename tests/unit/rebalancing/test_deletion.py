@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from evenkeel.domain.model.flavours import PLACEHOLDER
 from evenkeel.domain.model.groups import Machine, MachineFailure
-from evenkeel.domain.rebalancing.replicas.deletion import Marks, deletion_candidates, marks_of
+from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft, deletion_candidates, marks_left
 from tests.fakes import NOW
 
 TIMEOUT = timedelta(minutes=15)
@@ -67,15 +67,23 @@ def test_a_machine_from_the_future_is_late() -> None:
 
 def test_a_mark_is_removed_once_machines_match_replicas() -> None:
     gone = machine("g", 5, deleting=True)
-    assert marks_of([NEW, READY, gone], 2, [NEW.name, gone.name]) is Marks.UNNEEDED
-    assert marks_of([NEW, READY, gone], 1, [NEW.name]) is Marks.NEEDED
+    assert marks_left([NEW, READY, gone], 2, [NEW.name, gone.name], None) is None
+    assert marks_left([NEW, READY, gone], 1, [NEW.name], None) == MarksLeft(is_doubtful=False)
 
 
 def test_a_list_that_may_be_incomplete_leaves_marks_in_doubt() -> None:
-    assert marks_of([], 2, [NEW.name]) is Marks.DOUBTFUL
-    assert marks_of([NEW], 2, [NEW.name]) is Marks.DOUBTFUL, "a hidden machine may be a surplus"
-    assert marks_of([READY, OLD], 2, [NEW.name]) is Marks.DOUBTFUL, "the marked one may be hidden"
-    assert marks_of([READY, OLD], 2, [f"{PLACEHOLDER}a-1"]) is Marks.UNNEEDED, "a failed launch is no machine"
+    hidden = MarksLeft(is_doubtful=True, hidden=(NEW.name,))
+    assert marks_left([], 2, [NEW.name], None) == hidden
+    assert marks_left([NEW], 2, [NEW.name], None) == MarksLeft(is_doubtful=True), "a hidden machine may be a surplus"
+    assert marks_left([READY, OLD], 2, [NEW.name], None) == hidden, "the marked one may be hidden"
+    assert marks_left([READY, OLD], 2, [f"{PLACEHOLDER}a-1"], None) is None, "a failed launch is no machine"
+
+
+def test_a_doubt_is_confirmed_only_if_an_earlier_list_lacked_the_same_machines() -> None:
+    assert marks_left([READY, OLD], 2, [NEW.name], [NEW.name]) is None
+    assert marks_left([READY, OLD], 2, [NEW.name], [OLD.name]) == MarksLeft(is_doubtful=True, hidden=(NEW.name,))
+    assert marks_left([NEW], 2, [NEW.name], []) is None, "a list can be short for long: no machine is made"
+    assert marks_left([NEW, READY], 1, [NEW.name], [NEW.name]) == MarksLeft(is_doubtful=False)
 
 
 _machines = st.lists(

@@ -25,7 +25,7 @@ _ORDERS = (("orders",), ("state", "orders"))  # where a PoolState and a StoredPo
 
 
 # The fields of a group's state that belong to none of its parts.
-_OWN = ("marked", "marks_doubted_since", "unneeded", "unhealthy_since")
+_OWN = ("marked", "marks_doubted_since", "marks_hidden", "unneeded", "unhealthy_since")
 
 
 @dataclass(kw_only=True)
@@ -34,6 +34,7 @@ class FlatGroupState(FailureHistory, ArrivalHistory, ContestHistory):
 
     marked: tuple[str, ...] = ()
     marks_doubted_since: datetime | None = None
+    marks_hidden: tuple[str, ...] = ()
     unneeded: Mapping[str, datetime] = field(default_factory=dict)
     unhealthy_since: datetime | None = None
 

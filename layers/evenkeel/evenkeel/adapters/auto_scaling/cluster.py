@@ -46,7 +46,7 @@ from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.rebalancing.membership.discovery import joined_tags
-from evenkeel.domain.rebalancing.replicas.deletion import Marks, deletion_candidates, marks_of
+from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft, deletion_candidates, doubt_of, marks_left
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterPolicy
 from evenkeel.texts.english import sentence
@@ -306,14 +306,14 @@ class AutoScalingCluster:
         """Return all machines of a group. The plan knows which instances have no node."""
         return self._members[group.key].machines if group.machines is None else group.machines
 
-    def unmark(self, group: NodeGroup, names: Collection[str], *, confirmed: bool) -> Marks:
+    def unmark(self, group: NodeGroup, names: Collection[str], doubted: Collection[str] | None) -> MarksLeft | None:
         """Uncordon the nodes of these machines, as the port says. The list of nodes may be incomplete, too."""
         machines = self._machines(group)
-        marks = marks_of(machines, group.requested, names)
-        if marks is Marks.NEEDED or (marks is Marks.DOUBTFUL and not confirmed):
-            return marks
+        left = marks_left(machines, group.requested, names, doubted)
+        if left is not None:
+            return left
         staying = {machine.name for machine in machines if machine.name in names and not machine.deleting}
-        return Marks.DOUBTFUL if self._release(staying) and not confirmed else Marks.UNNEEDED
+        return doubt_of(self._release(staying), doubted)
 
     def _release(self, names: Collection[str]) -> set[str]:
         """Uncordon the nodes of these machines. Return the machines without a listed node."""

@@ -17,7 +17,7 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Shoot
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.rebalancing.replicas.deletion import Marks
+from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterPolicy
 
@@ -94,9 +94,9 @@ class KubernetesCluster:
         """Mark these machines for deletion, and remove Evenkeel's marks from the group's other machines."""
         self._marker.mark(patch, names, ours)
 
-    def unmark(self, group: NodeGroup, names: Collection[str], *, confirmed: bool) -> Marks:
+    def unmark(self, group: NodeGroup, names: Collection[str], doubted: Collection[str] | None) -> MarksLeft | None:
         """Remove Evenkeel's marks from these machines, as the port says."""
-        return self._marker.unmark(group, names, confirmed=confirmed)
+        return self._marker.unmark(group, names, doubted)
 
     def confirm(self, groups: Collection[GroupKey]) -> None:
         """Do nothing: cluster-autoscaler, the usual other writer, writes no bounds, and patches are conditional."""

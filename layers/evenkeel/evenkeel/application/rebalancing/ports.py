@@ -26,7 +26,7 @@ from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
-from evenkeel.domain.rebalancing.replicas.deletion import Marks
+from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterRecord
 from evenkeel.state_records import EventCheckRecord, ZoneRecord
@@ -195,11 +195,10 @@ class ClusterWriter(Protocol):
         pods. Until these are gone, this method raises DrainingError.
         """
 
-    def unmark(self, group: NodeGroup, names: Collection[str], *, confirmed: bool) -> Marks:
-        """Remove Evenkeel's marks from these machines, and return ``Marks.UNNEEDED``.
+    def unmark(self, group: NodeGroup, names: Collection[str], doubted: Collection[str] | None) -> MarksLeft | None:
+        """Remove Evenkeel's marks from these machines. If the marks must stay, only return why.
 
-        If the group still needs the marks, or if they are in doubt, only return that. ``confirmed``: True if an earlier
-        check has found the same doubt. The marks are then removed from all listed machines.
+        ``doubted``: the machines that an earlier check did not list; None: this check confirms no earlier one.
         """
 
     def confirm(self, groups: Collection[GroupKey]) -> None:

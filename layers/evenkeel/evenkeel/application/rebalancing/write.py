@@ -30,7 +30,6 @@ from evenkeel.domain.model.second_checks import SECOND_CHECK_AFTER, doubted_sinc
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.rebalancing.annotations import write_adopted, write_published
 from evenkeel.domain.rebalancing.relief import refused
-from evenkeel.domain.rebalancing.replicas.deletion import Marks
 from evenkeel.domain.rebalancing.writes import (
     Patch,
     Stage,
@@ -107,7 +106,8 @@ class Writer:
         key = patch.plan.group.key
         state = self.run_state.groups.get(key, GroupState())
         if names and not set(names) <= set(state.marked):
-            self.run_state.save_group(key, replace(state, marked=tuple(sorted({*state.marked, *names}))))
+            marked = tuple(sorted({*state.marked, *names}))
+            self.run_state.save_group(key, replace(state, marked=marked, marks_doubted_since=None, marks_hidden=()))
         self.api.mark(patch, names, state.marked)
 
     def unmark(self, groups: Sequence[NodeGroup]) -> bool:
@@ -126,12 +126,16 @@ class Writer:
 
     def _unmark(self, group: NodeGroup) -> None:
         before, now = self.run_state.groups[group.key], self.clock.now()
-        since = doubted_since(before.marks_doubted_since, now)
-        marks = self.api.unmark(group, before.marked, confirmed=is_confirmed(since, now))
-        state = replace(before, marks_doubted_since=since if marks is Marks.DOUBTFUL else None)
-        if marks is Marks.UNNEEDED:
+        first = before.marks_doubted_since
+        confirms = first is not None and is_confirmed(doubted_since(first, now), now)
+        left = self.api.unmark(group, before.marked, before.marks_hidden if confirms else None)
+        state = replace(before, marks_doubted_since=None, marks_hidden=())
+        if left is None:
             state = replace(state, marked=())
-        elif marks is Marks.DOUBTFUL:
+        elif left.is_doubtful:
+            is_same = set(left.hidden) <= set(before.marks_hidden)
+            since = doubted_since(first if is_same else None, now)
+            state = replace(state, marks_doubted_since=since, marks_hidden=left.hidden)
             second = since + SECOND_CHECK_AFTER
             self.summary.check_at = min(second, self.summary.check_at or second)
         if state != before:

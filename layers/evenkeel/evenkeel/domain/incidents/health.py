@@ -21,7 +21,7 @@
     over-committed     after the delay                      the problem                   requested <= PoolMaximum
     drain-hangs        at once                              zones, nodes                  no drain hangs
     ineffective-order  at once                              zones, rules that fail        no such order or pods remain;
-                                                                                        20 min if nodes were not Ready
+                                                                                        45 min if nodes were not Ready
     step-hangs         at once                              zones                         the step of converge continues
     pods-wait          15 min without a node on its way,    zones, rules of other pods    15 min without such pods
                        or with pods unread
@@ -68,8 +68,9 @@ from evenkeel.domain.model.values import excerpt
 # is refused, the write has succeeded or is no longer planned, and the incident closes.
 REFUSED_COUNTS = timedelta(minutes=15)
 # A new node that is Ready does not close the incident of nodes that were not, until this time has passed without such
-# a node. Otherwise nodes that die after some minutes would open and close the incident with each order.
-UNREADY_COUNTS = timedelta(minutes=20)
+# a node. Otherwise nodes that die after some minutes would open and close the incident with each order. Such orders are
+# 15 minutes apart, and every second of them can come at a moment in which its nodes still are Ready.
+UNREADY_COUNTS = timedelta(minutes=45)
 # A tolerance, because checks start some seconds early or late.
 _SLACK = timedelta(seconds=10)
 # The most names of an incident, problems of an incident, and pods of a problem. These limits keep the cluster's stored

@@ -106,6 +106,7 @@ class GroupState:
     marked: tuple[str, ...] = ()  # names of machines with Evenkeel's delete mark
     # When a list of machines that may be incomplete first left these marks in doubt. None: no list has.
     marks_doubted_since: datetime | None = None
+    marks_hidden: tuple[str, ...] = ()  # the marked machines that this list did not have
     unneeded: Mapping[str, datetime] = field(default_factory=dict)  # name of a node -> since when it is unneeded
     unhealthy_since: datetime | None = None  # since when too many nodes are not Ready; None: the group is healthy
 

@@ -14,7 +14,7 @@ from evenkeel.application.ports import Remaining
 from evenkeel.domain.model.groups import Machine, NodeGroup
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.removals import disagree
-from evenkeel.domain.rebalancing.replicas.deletion import Marks, deletion_candidates, marks_of
+from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft, deletion_candidates, marks_left
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.texts.english import sentence
 
@@ -94,16 +94,16 @@ class Marker:
             if not mark.is_set_on(item):
                 self._set_mark(group, item, mark.value)
 
-    def unmark(self, group: NodeGroup, names: Collection[str], *, confirmed: bool) -> Marks:
+    def unmark(self, group: NodeGroup, names: Collection[str], doubted: Collection[str] | None) -> MarksLeft | None:
         """Remove Evenkeel's marks from these machines, as the port says."""
         mark, listed = FLAVOURS[group.key.flavour].machines.mark, self._listed(group)
-        marks = marks_of((machine for machine, _ in listed), group.requested, names)
-        if marks is Marks.NEEDED or (marks is Marks.DOUBTFUL and not confirmed):
-            return marks
+        left = marks_left((machine for machine, _ in listed), group.requested, names, doubted)
+        if left is not None:
+            return left
         for machine, item in listed:
             if machine.name in names and not machine.deleting and mark.is_set_on(item):
                 self._set_mark(group, item, None)
-        return Marks.UNNEEDED
+        return None
 
     def _check_unchanged(self, group: NodeGroup, machines: Iterable[Machine]) -> None:
         """Raise ConflictError where the node, deletion or preservation of a machine has changed since it was read."""

@@ -6,6 +6,7 @@ The first cause that applies decides the state.
     the object is frozen, or another writer owns the bounds        frozen      Evenkeel writes nothing.
     the cloud launches nothing in the group                        fenced      No growth. Stuck replicas are given up.
     the zone is impaired, or a launch failed and backoff runs      fenced      No growth. Stuck replicas are given up.
+    the same, but a write was refused since it began               fenced      The same, so that a retry gives them up.
     backoff is over, or a machine launched since has a node        probing     One more machine.
     too many nodes of the group or its zone are not Ready          unhealthy   No growth, except one node at a time.
     the same for 5 min, next to an autoscaler                      probing     One more machine.
@@ -36,6 +37,8 @@ from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 from evenkeel.domain.rebalancing.health.unhealthy import PROBE_AFTER
 
 _UNKNOWN = GroupState()
+# How long a write that was refused during a fence keeps the group fenced. Evenkeel retries it after five minutes.
+_RETRIED_WITHIN = timedelta(minutes=10)
 
 
 @dataclass(slots=True)
@@ -113,6 +116,8 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
     stored = state.groups.get(group.key)
     impaired = impaired_until(group, state.zones, now)
     own = own_state(group, stored, now, impaired, pool.settings.backoff)
+    if own is State.PROBING and _retries_until(stored, now) is not None:
+        own = State.FENCED
     unhealthy = group.status.unhealthy
     if unhealthy is not None and own in (State.HEALTHY, State.PROBING):
         # A check that has not read the nodes does not know if a node is being tried.
@@ -120,6 +125,17 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
         probes = may_probe and now >= _probe_at(stored, now)
         own = State.PROBING if probes else State.UNHEALTHY
     return _Health(group, stored or _UNKNOWN, impaired, own)
+
+
+def _retries_until(state: GroupState | None, now: datetime) -> datetime | None:
+    """Return until when a failing group stays fenced because a write was refused; None: no write was.
+
+    Its stuck replicas are given up only while it is fenced. Without this, they would stay until the zone fails again,
+    which takes MCM its whole creation timeout.
+    """
+    refused_at = None if state is None or not state.is_failing else state.contest.write_refused_at
+    until = None if refused_at is None else refused_at + _RETRIED_WITHIN
+    return until if until is not None and now < until else None
 
 
 def _probe_at(state: GroupState | None, now: datetime) -> datetime:
@@ -240,8 +256,8 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
         draft.add_reason(Rule.LAUNCHES_STOPPED, why=stopped)
         return
     draft.health.moves_elsewhere = health.impaired_until is not None or failure.failure_class.moves_elsewhere
-    ends = (failure.backoff_until, health.impaired_until)
-    draft.health.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
+    ends = [end for end in (failure.backoff_until, health.impaired_until) if end is not None and end > now]
+    draft.health.fence_ends = max(ends, default=_retries_until(health.state, now))
     if (since := health.state.arrivals.waiting_since) is not None:
         # The wait begins with a check, which is later than the refusal that it has found.
         earliest = since - GIVEN_UP_WITHIN.get(group.key.flavour, timedelta(0))
@@ -253,7 +269,7 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
     else:
         zone = group.identity.zone if is_not_offered(failure.message) else None
         missing = {} if zone is None else {"not_offered": zone}
-        draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=failure.backoff_until, **missing)
+        draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=draft.health.fence_ends, **missing)
 
 
 def _lost_before(draft: Draft, health: _Health, backoff: BackoffPolicy, now: datetime) -> datetime | None:

@@ -15,7 +15,7 @@ if the group has changed since the check read it.
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from enum import Enum
+from typing import NamedTuple
 
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.flavours import PLACEHOLDER
@@ -67,16 +67,17 @@ def deletion_candidates(
     return tuple(machine.name for machine in order[: max(0, len(staying) - requested)])
 
 
-class Marks(Enum):
-    """What a list of a group's machines says about Evenkeel's delete marks."""
+class MarksLeft(NamedTuple):
+    """Why Evenkeel's delete marks stay on the machines of a group."""
 
-    NEEDED = "needed"  # there are more machines than replicas, so the marked ones are about to be deleted
-    DOUBTFUL = "doubtful"  # the list may be incomplete
-    UNNEEDED = "unneeded"
+    is_doubtful: bool  # True: the list may be incomplete. False: marked machines are about to be deleted
+    hidden: tuple[str, ...] = ()  # the marked machines that the list does not have
 
 
-def marks_of(machines: Iterable[Machine], requested: int, marked: Collection[str]) -> Marks:
-    """Return if a group still needs its delete marks.
+def marks_left(
+    machines: Iterable[Machine], requested: int, marked: Collection[str], doubted: Collection[str] | None
+) -> MarksLeft | None:
+    """Return why delete marks stay; None: they are not needed any more.
 
     An incomplete list may hide a marked machine, whose mark would then be forgotten. The next scale-down by any
     controller would delete this machine. It may also hide a surplus.
@@ -85,13 +86,21 @@ def marks_of(machines: Iterable[Machine], requested: int, marked: Collection[str
         machines: The listed machines of the group.
         requested: The group's replicas.
         marked: The names of the machines with Evenkeel's delete mark. A launch that failed is no machine.
+        doubted: The marked machines that an earlier check did not list; None: this check confirms no earlier one.
     """
     listed = {machine.name: machine for machine in machines}
     staying = sum(not machine.deleting for machine in listed.values())
     if staying > requested:
-        return Marks.NEEDED
+        return MarksLeft(is_doubtful=False)
     hidden = [name for name in marked if name not in listed and not name.startswith(PLACEHOLDER)]
-    return Marks.DOUBTFUL if hidden or staying < requested else Marks.UNNEEDED
+    return doubt_of(hidden, doubted, is_short=staying < requested)
+
+
+def doubt_of(hidden: Iterable[str], doubted: Collection[str] | None, *, is_short: bool = False) -> MarksLeft | None:
+    """Return the doubt about a list that lacks these machines, or that is short; None: an earlier check had it, too."""
+    names = tuple(sorted(hidden))
+    is_sure = not (names or is_short) or (doubted is not None and set(names) <= set(doubted))
+    return None if is_sure else MarksLeft(is_doubtful=True, hidden=names)
 
 
 def remove(pool: PoolDraft, machines: Mapping[str, Sequence[MachineRef]]) -> int:
