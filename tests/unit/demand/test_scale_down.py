@@ -449,6 +449,14 @@ def test_a_hanging_drain_holds_nodes_with_pods_only() -> None:
     assert (gone(answer), answer.waits["na1"].rule) == (["na2", "nb0"], Rule.DRAIN_HANGS)
 
 
+@pytest.mark.parametrize(("beyond", "hangs"), [(timedelta(0), True), (-timedelta(seconds=1), False)])
+def test_a_drain_hangs_once_it_has_taken_its_time(beyond: timedelta, hangs: bool) -> None:
+    since = NOW - DemandPolicy().drain_takes - beyond
+    machine = Machine(name="na0", has_node=True, created_at=LONG_AGO, deleting=True, deleting_since=since)
+    answer = check(ours("na0", machine=machine, deleting=True), running=(pod("stuck", cpu="100m", node="na0"),))
+    assert bool(answer.hanging) is hangs
+
+
 def test_a_hanging_drain_stops_only_its_own_pool() -> None:
     since = NOW - DemandPolicy().drain_takes - MINUTE
     machine = Machine(name="na0", has_node=True, created_at=LONG_AGO, deleting=True, deleting_since=since)
@@ -485,6 +493,7 @@ def test_a_running_clock_goes_on_until_its_node_is_gone_or_recreated() -> None:
     assert check(clocks={"na0": LONG_AGO}).clocks == {}
     answer = check(ours("na0", created_at=NOW - MINUTE), clocks={"na0": LONG_AGO})
     assert (answer.clocks, answer.go) == ({"na0": NOW}, ())
+    assert check(ours("na0", created_at=LONG_AGO), clocks={"na0": LONG_AGO}).clocks == {"na0": LONG_AGO}
 
 
 SECOND = timedelta(seconds=1)
