@@ -449,6 +449,14 @@ def test_a_hanging_drain_holds_nodes_with_pods_only() -> None:
     assert (gone(answer), answer.waits["na1"].rule) == (["na2", "nb0"], Rule.DRAIN_HANGS)
 
 
+@pytest.mark.parametrize(("beyond", "hangs"), [(timedelta(0), True), (-timedelta(seconds=1), False)])
+def test_a_drain_hangs_once_it_has_taken_its_time(beyond: timedelta, hangs: bool) -> None:
+    since = NOW - DemandPolicy().drain_takes - beyond
+    machine = Machine(name="na0", has_node=True, created_at=LONG_AGO, deleting=True, deleting_since=since)
+    answer = check(ours("na0", machine=machine, deleting=True), running=(pod("stuck", cpu="100m", node="na0"),))
+    assert bool(answer.hanging) is hangs
+
+
 def test_a_hanging_drain_stops_only_its_own_pool() -> None:
     since = NOW - DemandPolicy().drain_takes - MINUTE
     machine = Machine(name="na0", has_node=True, created_at=LONG_AGO, deleting=True, deleting_since=since)
@@ -485,6 +493,7 @@ def test_a_running_clock_goes_on_until_its_node_is_gone_or_recreated() -> None:
     assert check(clocks={"na0": LONG_AGO}).clocks == {}
     answer = check(ours("na0", created_at=NOW - MINUTE), clocks={"na0": LONG_AGO})
     assert (answer.clocks, answer.go) == ({"na0": NOW}, ())
+    assert check(ours("na0", created_at=LONG_AGO), clocks={"na0": LONG_AGO}).clocks == {"na0": LONG_AGO}
 
 
 SECOND = timedelta(seconds=1)
@@ -558,6 +567,25 @@ def test_ten_empty_nodes_go_at_once_from_the_fullest_zone_first() -> None:
     }
     going = [ours(f"nb{i}", "b", deleting=True) for i in range(3)]
     assert len(check(*(ours(f"na{i}") for i in range(12)), *going, pools=(pool_offer(requested=20),)).go) == 7
+
+
+@pytest.mark.parametrize(("held", "goes"), [(0, 2), (1, 1), (2, 0), (3, 0)])
+def test_a_group_keeps_as_many_empty_nodes_as_the_pool_needs_to_survive(held: int, goes: int) -> None:
+    answer = check(ours("na0"), ours("na1"), pools=one_pool(offer("a", requested=2, held_nodes=held)))
+    assert len(answer.go) == goes
+    assert {reason.rule for reason in answer.waits.values()} == ({Rule.HELD_TO_SURVIVE} if goes < 2 else set())
+
+
+def test_a_trial_that_failed_leaves_its_places_to_the_next_node() -> None:
+    """The pods of each node need the free cpu of both nodes that stay; one pod of the first fits no other node."""
+    closed: dict[str, Any] = {"taints": (taint("closed=true:NoSchedule"),)}
+    stay = [ours(f"nb{i}", "b", **STAYS) for i in range(2)]
+    running = [pod(f"large{i}", cpu="3", node=f"nb{i}") for i in range(2)]
+    running += [pod(f"p{name}{i}", cpu="900m", node=name) for name in ("na0", "na1") for i in range(2)]
+    running += [pod("bound", cpu="100m", node="na0", node_selector={HOSTNAME: "na0"})]
+    answer = check(ours("na0", **closed), ours("na1", **closed), *stay, running=tuple(running))
+    assert answer.needed["na0"].rule is Rule.NO_PLACE_ELSEWHERE
+    assert gone(answer) == ["na1"]
 
 
 def busy_world(count: int) -> tuple[list[Node], tuple[Pod, ...]]:

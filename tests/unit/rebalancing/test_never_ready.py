@@ -20,7 +20,7 @@ from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.domain.rebalancing.health.never_ready import was_never_ready
 from evenkeel.domain.rebalancing.health.observed import observe_health
-from tests.builders import MINUTE, NOW, group, key
+from tests.builders import MINUTE, NOW, group, in_slow_start, key
 from tests.parts import make, replace
 from tests.workloads import node
 
@@ -124,6 +124,18 @@ def test_a_probed_zone_has_one_booting_machine_until_its_node_is_ready() -> None
     tried = Draft(replace(group("a", 2), never_ready={"n": NOW}), State.PROBING, 2, pool_id=PoolId("", "", "", ""))
     assert replace(tried, machines=MachineCounts(starting=1)).probe == 0
     assert tried.probe == 1
+
+
+def test_a_node_that_is_not_ready_yet_counts_as_on_its_way_in_slow_start() -> None:
+    zones = (group("a", 3, pool_min=0, pool_max=30), group("b", 3, pool_min=0, pool_max=30))
+    state = ClusterState(groups={key("a"): in_slow_start(2, running_seen=3)})
+    maxima = []
+    for there in (bad(MINUTE), bad(MINUTE, ready=True, not_ready_since=None)):
+        made = plan(Observation(groups=zones, workload=Workload(nodes=(there,))), state, ORDERS, NOW)
+        first = made.pools[0].groups[0]
+        assert first.bounds is not None
+        maxima.append(first.bounds.max)
+    assert maxima == [4, 5]
 
 
 @pytest.mark.parametrize(("status", "since"), [("True", None), ("False", NOW), ("Unknown", NOW), (None, None)])

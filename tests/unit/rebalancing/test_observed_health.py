@@ -401,6 +401,17 @@ class TestSuccess:
         state = self.look(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
         assert self.found(self.look(state, 2, self.machine("a", -9, node=True)), 2) is State.FENCED
 
+    def test_a_machine_from_the_moment_of_the_failure_ends_no_fence(self) -> None:
+        state = self.look(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        state = self.look(state, 2, self.machine("a", -9, node=True), self.machine("e", 0, node=True))
+        assert self.found(state, 2) is State.FENCED
+
+    def test_a_machine_that_is_being_deleted_ends_no_fence(self) -> None:
+        state = self.look(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        leaving = replace(self.machine("e", 0.5, node=True), deleting=True)
+        state = self.look(state, 2, self.machine("a", -9, node=True), leaving)
+        assert self.found(state, 2) is State.FENCED
+
 
 class TestEventsAndChecks:
     @pytest.mark.parametrize(
