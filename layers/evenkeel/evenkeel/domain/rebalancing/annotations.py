@@ -144,7 +144,7 @@ def ended(text: str, bounds: Bounds, *, writer: str, at: datetime | None, now: d
     the write has ended.
     """
     value = {name: each for name, each in json.loads(text).items() if name not in ("unfinished", "suspends", "why")}
-    value |= {"min": bounds.min, "max": bounds.max, "ended": _moment(now)}
+    value |= {"min": bounds.min, "max": bounds.max, "ended": now.isoformat()}
     return _text(value | ({"at": _moment(at)} if at is not None else {}), writer)
 
 
