@@ -28,7 +28,7 @@ _ACTIVITIES_READ = timedelta(minutes=20)
 # Seconds before a throttled call is repeated, doubled each time. The account's calls are throttled together with those
 # of cluster-autoscaler, so few calls are repeated.
 _FIRST_WAIT, _MOST_REPEATS = 0.5, 3
-_LONGEST_WAIT_TO_RESUME, _MOST_REPEATS_TO_RESUME = 1.0, 20
+_LONGEST_WAIT_TO_RESUME, _MOST_REPEATS_TO_RESUME = 1.0, 600  # as long as time is left
 # Seconds from one call to the next after a throttled call, at first and at most.
 _FIRST_APART, _SLOWEST = 0.05, 0.4
 _USUAL_CALL_SECONDS = 0.3
