@@ -184,6 +184,20 @@ class TestWriting:
         write(stage, Bounds(0, 9), remaining=lambda: 9.0)
         assert writes_of(stage) == ["UpdateAutoScalingGroup"], "no process is suspended"
 
+    def test_a_process_is_resumed_while_aws_throttles_longer_than_other_calls_are_repeated(self, stage: Stage) -> None:
+        stage.pool()
+        throttled: list[str] = []
+
+        def before(name: str, _request: object) -> None:
+            if name == "ResumeProcesses" and len(throttled) < 9:
+                throttled.append(name)
+                raise AwsError("Throttling", "Rate exceeded")
+
+        stage.api.before = before
+        write(stage, Bounds(1, 4))
+        assert len(throttled) == 9
+        assert not stage.group(NAME).suspended
+
     def test_bounds_are_one_request_without_a_desired_capacity(self, stage: Stage) -> None:
         stage.pool()
         stage.api.calls.clear()

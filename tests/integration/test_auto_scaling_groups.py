@@ -201,6 +201,24 @@ def test_a_worker_that_dies_at_any_call_of_a_raise_leaves_nothing_contested(
         assert not any(one.reverts or one.contested_since for one in contests), place
 
 
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_after_a_killed_raise_a_process_that_another_writer_suspends_stays_suspended(
+    behavior: Callable[[], Behavior],
+) -> None:
+    calls = _Calls()
+    stage, _ = _raising(behavior())
+    run_dying(stage, calls)
+    for at in range(0, calls.count, 3):
+        stage, names = _raising(behavior())
+        run_dying(stage, _Calls(at, "before"))
+        for name in names:
+            stage.api.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["Terminate"])
+        for _ in range(4):
+            stage.minutes(1)
+            stage.run()
+        assert all(stage.group(name).suspended for name in names), f"call {at}"
+
+
 def test_a_frozen_group_is_counted_and_not_written() -> None:
     stage, names = outage()
     stage.api.suspend_processes(AutoScalingGroupName=names[1], ScalingProcesses=["Terminate"])

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import count
 from threading import Lock
 from typing import Any, NoReturn
 
@@ -36,7 +35,7 @@ _ACTIVITIES_READ = timedelta(minutes=20)
 # Seconds before a throttled call is repeated, doubled each time. The account's calls are throttled together with those
 # of cluster-autoscaler, so few calls are repeated.
 _FIRST_WAIT, _MOST_REPEATS = 0.5, 3
-_LONGEST_WAIT_TO_RESUME = 1.0
+_LONGEST_WAIT_TO_RESUME, _MOST_REPEATS_TO_RESUME = 1.0, 600  # as long as time is left
 # Seconds from one call to the next after a throttled call, at first and at most.
 _FIRST_APART, _SLOWEST = 0.05, 0.4
 # Seconds from one call to the next for work that is not urgent: an account has at least five calls a second.
@@ -291,11 +290,12 @@ class AutoScalingApi:
     ) -> Mapping[str, Any]:
         """Return the answer. A throttled call is repeated: AWS has not carried it out.
 
-        To resume a process, the call waits for no others once little time is left, and is repeated until the end.
+        To resume a process, the call waits for no others once little time is left, and is repeated more often.
         """
         wait, problem, is_last = _FIRST_WAIT, Exception(), operation == _RESUME
         kept = _KEPT_TO_RESUME if self._suspended or is_last else 0.0
-        for turn in count():
+        most = _MOST_REPEATS_TO_RESUME if is_last else _MOST_REPEATS
+        for turn in range(most + 1):
             if not self._pace.wait(self._remaining() - _CALL_SECONDS - kept) and not is_last:
                 raise ClusterUnavailableError(f"{self._named(operation, place)}: no time left")
             try:
@@ -307,7 +307,7 @@ class AutoScalingApi:
                 return answer
             is_throttled = code_of(problem).startswith(_THROTTLED)
             self._pace.note(throttled=is_throttled)
-            is_repeated = is_throttled and (is_last or turn < _MOST_REPEATS)
+            is_repeated = is_throttled and turn < most
             if not is_repeated or self._remaining() < wait + _CALL_SECONDS + (0 if is_last else kept):
                 break
             self._clock.sleep(wait)

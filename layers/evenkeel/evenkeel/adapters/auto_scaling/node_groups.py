@@ -27,7 +27,9 @@ _SHORTEST = timedelta(minutes=8)
 _MINUTE = timedelta(minutes=1)
 # Checks and runs each read at most this share of the node groups per minute, so that both together read a quarter.
 _SHARE = 1 / 8
-_AT_LEAST = 20  # clusters with fewer node groups are read at once
+# Clusters with fewer node groups are read at once, so that the end of an update is seen within a minute. Checks and
+# runs are separate functions: a common count would cost a write to the table for each check.
+_AT_LEAST = 20
 # The other fields of a description are long, and no plan uses them.
 _USED = (
     *("clusterName", "nodegroupName", "status", "scalingConfig", "resources"),

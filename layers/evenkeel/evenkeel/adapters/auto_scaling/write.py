@@ -204,11 +204,13 @@ class GroupWriter:
         is_new = DECISION not in tags or not self._decisions.get(name)
         if is_new or tags_before or change.named or change.only_raises_max:
             tags_before[DECISION] = for_tag(decision, _VALUE_LENGTH, writer=self._writer)
-        self._begin(member, change, decision)
+        earlier = self._begin(member, change, decision)
         self._write_tags(member, tags_before)
         self._confirm_named(member, change, tags_before)
         self._confirm_raise(member, change, tags_before)
         written = self._write_numbers(name, change)
+        if earlier:
+            written = self._resume(name, _Sent())
         self._confirm_gone(member, change, tags)
         last = {} if move is None else {MOVE: move}
         self._write_tags(member, last)
@@ -220,25 +222,32 @@ class GroupWriter:
     def _leave(self, member: Member, change: _Change, decision: str) -> None:
         """Write the group's own numbers, and delete what Evenkeel has stored about it."""
         tags, tags_before = tags_of(change.newest), dict[str, str]()
-        self._begin(member, change, decision)
+        earlier = self._begin(member, change, decision)
         if change.only_raises_max:
             tags_before[DECISION] = for_tag(decision, _VALUE_LENGTH, writer=self._writer)
         self._write_tags(member, tags_before)
         self._confirm_raise(member, change, tags_before)
         self._write_numbers(member.name, change)
+        if earlier:
+            self._resume(member.name, _Sent())
         self._save(member.name, "")
         self._delete_tags(member.name, {**tags, **tags_before})
         self.unfinished.discard(member.name)
 
     # The decision, in the table
 
-    def _begin(self, member: Member, change: _Change, decision: str) -> None:
-        """Store that the write of a group begins. Raises TooLateError."""
-        name = member.name
+    def _begin(self, member: Member, change: _Change, decision: str) -> bool:
+        """Store that the write of a group begins. Raises TooLateError.
+
+        Return True if an earlier write may have left a process suspended, which this write does not resume by itself.
+        """
+        name, earlier = member.name, may_be_suspended(self._decision_of(change.newest))
         if change.may_terminate and not self._api.may_begin(_CALLS_SUSPENDED):
             raise TooLateError(f"{self._place(member)}: too little time is left to end a write")
         self.unfinished.add(name)
-        self._save(name, begun(decision, change.before, writer=self._writer, suspends=change.may_terminate))
+        suspends = change.may_terminate or earlier
+        self._save(name, begun(decision, change.before, writer=self._writer, suspends=suspends))
+        return earlier and not change.may_terminate
 
     def _end(self, name: str, decision: str, bounds: Bounds, *, at: datetime | None = None) -> None:
         """Store that the write of a group has ended."""

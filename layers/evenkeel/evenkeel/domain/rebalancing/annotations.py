@@ -131,7 +131,7 @@ def begun(text: str, bounds: Bounds, *, writer: str, suspends: bool) -> str:
     It says nothing about replicas, because they have not changed yet. ``bounds``: those before the write. ``writer``:
     the stack and the cluster. ``suspends``: True if the write suspends a process of the group.
     """
-    value = {name: each for name, each in json.loads(text).items() if name not in _NUMBERS}
+    value = {name: each for name, each in json.loads(text).items() if name not in (*_NUMBERS, "why")}
     value |= {"min": bounds.min, "max": bounds.max, "unfinished": True, **({} if suspends else {"suspends": False})}
     return _text(value, writer)
 
@@ -139,11 +139,12 @@ def begun(text: str, bounds: Bounds, *, writer: str, suspends: bool) -> str:
 def ended(text: str, bounds: Bounds, *, writer: str, at: datetime | None, now: datetime) -> str:
     """Return the decision of a write of several requests, as it is stored after the last request.
 
-    ``bounds``: those after the write. ``writer``: the stack and the cluster. ``at``: the time of the decision; None:
-    the time of the text. ``now``: when the write has ended.
+    It has no reasons, because each check reads the decisions about all groups. ``bounds``: those after the write.
+    ``writer``: the stack and the cluster. ``at``: the time of the decision; None: the time of the text. ``now``: when
+    the write has ended.
     """
-    value = {name: each for name, each in json.loads(text).items() if name not in ("unfinished", "suspends")}
-    value |= {"min": bounds.min, "max": bounds.max, "ended": _moment(now)}
+    value = {name: each for name, each in json.loads(text).items() if name not in ("unfinished", "suspends", "why")}
+    value |= {"min": bounds.min, "max": bounds.max, "ended": now.isoformat()}
     return _text(value | ({"at": _moment(at)} if at is not None else {}), writer)
 
 
