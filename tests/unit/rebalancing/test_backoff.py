@@ -7,9 +7,10 @@ import pytest
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
-from tests.builders import NOW, group, key, numbers, plan_of
+from tests.builders import NOW, group, key, numbers, plan_of, zones
 from tests.parts import make, replace
 
 POLICY = BackoffPolicy()
@@ -140,3 +141,13 @@ def test_a_plan_has_only_the_states_that_it_changes() -> None:
     changed = plan_of(members, numbers(0, 9), states={key("a"): failed, key("b"): seen}).states
     assert set(changed) == {key("a")}
     assert changed[key("a")].arrivals.last_success == NOW
+
+
+def test_a_fence_names_its_end_also_in_the_second_in_which_it_ends() -> None:
+    policy = BackoffPolicy()
+    state = record_failure(GroupState(), NOW - policy.initial, FailureClass.CAPACITY, "no room", policy)
+    assert state.failure.backoff_until == NOW
+    groups = zones((2, 2, 2), bounds=[(0, 9)] * 3)
+    plan = plan_of(groups, states={groups[0].key: state}).pools[0].groups[0]
+    (reason,) = [reason for reason in plan.reasons if reason.rule is Rule.IN_BACKOFF]
+    assert reason.facts["until"] == NOW

@@ -245,7 +245,7 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
     if health.impaired_until is not None:
         draft.add_reason(Rule.ZONE_IMPAIRED, zone=group.identity.zone, until=health.impaired_until)
     else:
-        draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=draft.health.fence_ends)
+        draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=draft.health.fence_ends or failure.backoff_until)
 
 
 def _lost_before(draft: Draft, health: _Health, backoff: BackoffPolicy, now: datetime) -> datetime | None:
