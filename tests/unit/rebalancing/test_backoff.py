@@ -7,9 +7,22 @@ import pytest
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
-from tests.builders import MINUTE, NOW, after_backoff, drafted, group, in_backoff, key, machines, numbers, plan_of
+from tests.builders import (
+    MINUTE,
+    NOW,
+    after_backoff,
+    drafted,
+    group,
+    in_backoff,
+    key,
+    machines,
+    numbers,
+    plan_of,
+    zones,
+)
 from tests.parts import make, replace
 
 POLICY = BackoffPolicy()
@@ -162,3 +175,13 @@ def test_a_success_that_no_check_has_seen_coming_starts_slow_start_with_two_node
     new = [replace(one, created_at=NOW - 3 * MINUTE) for one in (first, second)]
     made = plan_of([replace(found, machines=(*new, *others)), other], numbers(0, 90), states={key("a"): failed})
     assert made.states[key("a")].arrivals.slow_start == 2
+
+
+def test_a_fence_names_its_end_also_in_the_second_in_which_it_ends() -> None:
+    policy = BackoffPolicy()
+    state = record_failure(GroupState(), NOW - policy.initial, FailureClass.CAPACITY, "no room", policy)
+    assert state.failure.backoff_until == NOW
+    groups = zones((2, 2, 2), bounds=[(0, 9)] * 3)
+    plan = plan_of(groups, states={groups[0].key: state}).pools[0].groups[0]
+    (reason,) = [reason for reason in plan.reasons if reason.rule is Rule.IN_BACKOFF]
+    assert reason.facts["until"] == NOW

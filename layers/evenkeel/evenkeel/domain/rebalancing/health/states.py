@@ -269,7 +269,8 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
     else:
         zone = group.identity.zone if is_not_offered(failure.message) else None
         missing = {} if zone is None else {"not_offered": zone}
-        draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=draft.health.fence_ends, **missing)
+        until = draft.health.fence_ends or failure.backoff_until
+        draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=until, **missing)
 
 
 def _lost_before(draft: Draft, health: _Health, backoff: BackoffPolicy, now: datetime) -> datetime | None:
