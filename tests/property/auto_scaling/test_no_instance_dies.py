@@ -124,13 +124,13 @@ def test_no_write_ends_an_instance_in_service(
     assert "Terminate" not in stage.group(_NAME).suspended or _is_unfinished(stage)
 
 
-#: An instance that is Pending since the last read before SetDesiredCapacity may end: AWS has no conditional write.
-_SETS_DESIRED = 9
+#: An instance that is Pending since the last read before a write of numbers may end: AWS has no conditional write.
+_WRITES_NUMBERS = (7, 9, 11)
 _CASES = [
     (call, order, seconds)
-    for order, seconds in ((0, 0), (0, 60), (2, 60))
-    for call in range(12)
-    if seconds or call != _SETS_DESIRED
+    for order, seconds in ((0, 0), (2, 0), (0, 60), (2, 60))
+    for call in range(13)
+    if seconds or call not in _WRITES_NUMBERS
 ]
 
 
