@@ -214,6 +214,16 @@ class TestWriting:
         write(stage, Bounds(2, 2))
         assert stage.numbers(NAME) == (0, 3, 0, 3)
 
+    def test_min_never_passes_what_runs_once_a_named_instance_is_gone(self, stage: Stage) -> None:
+        name = stage.put_managed("workers", ZONES[0], 0, 2, 9)
+        stage.minutes(6)
+        stage.refuse(ZONES[0])
+        stage.api.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=4)
+        stage.minutes(1)
+        goes, *_ = sorted(stage.group(name).instances)
+        write(stage, Bounds(3, 9), 3, name, removal=Removal(machines=(MachineRef(goes, goes),)))
+        assert stage.group(name).minimum == 1
+
     def test_a_release_never_ends_an_instance(self, stage: Stage) -> None:
         stage.pool(desired=3)
         with pytest.raises(RejectedError, match="would drain its node"):
