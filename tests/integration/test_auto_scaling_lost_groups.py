@@ -52,6 +52,19 @@ def test_a_group_without_tags_is_an_incident_and_its_max_still_counts(which: int
     assert stage.numbers(names[which])[3] == bounds[3], "AWS lets nothing write it"
 
 
+def test_a_group_that_grows_to_the_max_that_evenkeel_wrote_is_still_lost() -> None:
+    stage, names = fenced()
+    strip(stage, names[0])
+    runs_with_rights(stage, 2)
+    most = stage.group(names[0]).maximum
+    assert most > 9
+    stage.api.set_desired_capacity(AutoScalingGroupName=names[0], DesiredCapacity=most)
+    for _ in range(3):
+        runs_with_rights(stage, 1)
+        assert maxima(stage, names) <= MOST
+    assert incident(stage) is not None
+
+
 @pytest.mark.parametrize("keeps_own_tags", [False, True])
 def test_the_incidents_command_repairs_it(*, keeps_own_tags: bool) -> None:
     stage, names = fenced()

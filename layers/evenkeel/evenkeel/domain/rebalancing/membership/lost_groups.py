@@ -45,8 +45,7 @@ def lost_from(group: NodeGroup, states: Mapping[PoolId, PoolState]) -> tuple[Poo
         return None  # its bounds are those of the other cluster
     if adopted is None or group.bounds is None or (id is not None and _is_created_again(group, states[id])):
         return None
-    restored = Bounds(min(adopted.min, group.requested, group.running), max(adopted.max, group.requested))
-    if group.bounds in (adopted, restored):
+    if group.bounds == adopted:
         return None
     id = id or PoolId(key.flavour, key.namespace, group.identity.cluster, key.name)
     return id, replace(group, frozen_because=_reason(group, id, adopted))
