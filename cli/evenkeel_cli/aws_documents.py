@@ -4,16 +4,19 @@ botocore's service models list the fields of an answer. So the values here are t
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from evenkeel.adapters.auto_scaling.read import Member, read_groups, tags_of
 from evenkeel.adapters.own_annotations import OWN
+from evenkeel.domain.model.flavours import AUTO_SCALING
+from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import quote
 from evenkeel.record import ClusterPolicy
 from evenkeel.validation import ConfigError
@@ -121,6 +124,16 @@ class AwsDocuments:
         """Return the groups that the record's discovery may match or, without discovery, those of clusters."""
         return [group for group in self.groups if policy.discovery or is_of_cluster(group)]
 
+    def with_purchases(self, groups: Iterable[NodeGroup]) -> list[NodeGroup]:
+        """Return the groups with a label that tells Spot from on demand, because no such groups are alike."""
+        shares = {str(item[_GROUP_NAME]): _on_demand(item) for item in self.groups}
+        return [
+            _labelled(group, shares[group.key.name])
+            if group.key.flavour == AUTO_SCALING and group.key.name in shares
+            else group
+            for group in groups
+        ]
+
     def skipped(self) -> list[Skipped]:
         """Return the answers that add nothing to a plan."""
         unused = [Reason.of(Rule.UNUSED_ANSWER, command=command) for command in dict.fromkeys(self.unused)]
@@ -134,6 +147,18 @@ class AwsDocuments:
 
     def _lists(self) -> dict[str, list[dict[str, Any]]]:
         return {"AutoScalingGroups": self.groups, "Activities": self.activities, "nodegroup": self.node_groups}
+
+
+def _on_demand(item: Mapping[str, Any]) -> str:
+    """Return the percentage of a group's instances that are on demand. AWS's default is 100."""
+    distribution = (item.get("MixedInstancesPolicy") or {}).get("InstancesDistribution") or {}
+    return str(distribution.get("OnDemandPercentageAboveBaseCapacity", 100))
+
+
+def _labelled(group: NodeGroup, on_demand: str) -> NodeGroup:
+    node = group.template.node or NodeTemplate()
+    node = replace(node, labels={**node.labels, "on-demand": on_demand})
+    return replace(group, template=replace(group.template, node=node))
 
 
 def is_of_cluster(group: Mapping[str, Any]) -> bool:

@@ -18,6 +18,13 @@ OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "iis", "uid": "1
 UNSCHEDULABLE = {"reason": "Unschedulable", "lastTransitionTime": "2026-06-01T11:50:00Z"}
 
 
+def spot(on_demand: int) -> dict[str, Any]:
+    """Return the policy of a group with this percentage of instances on demand."""
+    template = {"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-1", "Version": "1"}}
+    distribution = {"OnDemandPercentageAboveBaseCapacity": on_demand}
+    return {"MixedInstancesPolicy": {"LaunchTemplate": template, "InstancesDistribution": distribution}}
+
+
 def planned(groups: Any, *options: str, exit_code: int = 0) -> str:
     """Return what a plan prints for the output of the AWS command line, given by a pipe."""
     command = ["plan", "-f", "-", "--now", NOW, *options]
@@ -174,6 +181,15 @@ class TestLeftOut:
         (pool,) = found["pools"]
         assert [each["zone"] for each in pool["groups"]] == [*ZONES[:2]]
         assert "workers-c" in found["leftOut"][0]
+
+    @pytest.mark.parametrize("nodes", [0, 2])
+    def test_spot_and_on_demand_groups_of_one_name_are_two_pools(self, nodes: int) -> None:
+        groups = []
+        for number in range(6):
+            policy = spot(0) if number > 2 else spot(100) if number else {}
+            groups.append(group(f"ng-{number}", [ZONES[number % 3]], OWNED, nodes, MinSize=0, **policy))
+        pools = [{each["name"] for each in pool["groups"]} for pool in as_json(groups)["pools"]]
+        assert pools == [{"ng-0", "ng-1", "ng-2"}, {"ng-3", "ng-4", "ng-5"}]
 
     @pytest.mark.parametrize(
         "names",
