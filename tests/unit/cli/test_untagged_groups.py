@@ -124,7 +124,7 @@ class TestPods:
         zone = ZONES[0]
         running, empty = (
             group(f"lin-{zone}", [zone], eks("blue", "lin"), 1),
-            group("win", [zone], eks("blue", "win"), 0),
+            group("win", [zone], eks("blue", "win"), 0, MinSize=0),
         )
         instance = running["Instances"][0]["InstanceId"]
         sizes = {"cpu": "4", "memory": "16Gi", "pods": "110"}
@@ -145,7 +145,7 @@ class TestPods:
         text = planned([running, empty], "-f", str(objects), "--record", str(record))
         assert "the pod's node selector requires node-kind windows; on the node, node-kind is missing" in text
         tag = "k8s.io/cluster-autoscaler/node-template/resources"
-        assert f"the cpu and memory of a new node are unknown: set tags {tag}/cpu and {tag}/memory" in text
+        assert f"the cpu and memory of a node are unknown: set tags {tag}/cpu and {tag}/memory" in text
 
 
 class TestLeftOut:
