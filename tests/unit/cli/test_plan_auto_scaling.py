@@ -48,6 +48,17 @@ class TestFiles:
         (skipped,) = account.planned(account.groups())["skipped"]
         assert skipped["reason"].endswith(f"describe-scaling-activities --auto-scaling-group-name workers-{A}")
 
+    def test_the_outputs_of_several_commands_may_be_one_file(self, account: Account) -> None:
+        account.create_pool()
+        account.cloud.exhaust_zone(A)
+        for zone in ZONES:
+            account.desire(f"workers-{zone}", 5)
+        answers = [account.groups(), *(account.activities(f"workers-{zone}") for zone in ZONES)]
+        text = "\n".join(json.dumps(answer, default=datetime.isoformat, indent=4) for answer in answers)
+        command = ["plan", "-f", "-", "-o", "json", "--now", account.api.clock.now.isoformat()]
+        result = CliRunner().invoke(app, command, input=text, catch_exceptions=False)
+        assert json.loads(result.stdout)["pools"] == account.planned(*answers)["pools"]
+
     def test_a_managed_node_group_says_why_it_is_frozen(self, account: Account) -> None:
         account.eks.create_nodegroup(
             clusterName="blue",
