@@ -121,7 +121,8 @@ def propose_marks(groups: Iterable[NodeGroup], planned: Plan, similarity: Simila
     pooled = {member.group.key for pool in planned.pools for member in pool.groups}
     zoneless = [one.group for one in planned.skipped if one.group is not None]  # MachinePools
     members = [group for group in (*groups, *zoneless) if (group.key.namespace, group.key.name) not in hopeless]
-    others = [group for group in members if group.key.flavour == AUTO_SCALING and is_called_other(group)]
+    of_aws = [group for group in members if group.key.flavour == AUTO_SCALING]
+    others = [group for group in of_aws if is_called_other(group.key.name, group.identity.labels)]
     missing = [
         _lacks(group, f"its name is not that of workers: if they are, set label {POOL_LABEL}") for group in others
     ]

@@ -117,6 +117,7 @@ class TestSeveralZones:
     def test_a_control_plane_of_several_zones_is_not_split(self) -> None:
         found = as_json([group("masters", ZONES, kops("masters", "control-plane"))], exit_code=4)
         assert "ifSplit" not in found
+        assert "marks a control plane" in found["skipped"][0]["reason"]
 
 
 class TestPods:
@@ -155,6 +156,13 @@ class TestLeftOut:
         assert [pool["name"] for pool in found["pools"]] == ["workers"]
         assert len(found["leftOut"]) == 3
         assert all("its name is not that of workers: if they are, set tag" in line for line in found["leftOut"])
+
+    @pytest.mark.parametrize("zones", [1, 3])
+    @pytest.mark.parametrize("name", ["K8sMasterAsg", "K8sEtcdAsg-a", "BlueControlPlaneASG1A2B3C4D", "blue-bastion"])
+    def test_names_may_be_written_in_camel_case(self, name: str, zones: int) -> None:
+        found = as_json([group(name, ZONES[:zones], OWNED), *DOCUMENTS[1].groups])
+        assert [pool["name"] for pool in found["pools"]] == ["workers"]
+        assert "ifSplit" not in found
 
     def test_a_group_without_a_like_is_left_out_beside_others_and_planned_alone(self) -> None:
         gpu = group("gpu", ZONES[:1], OWNED)
