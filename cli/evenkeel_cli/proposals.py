@@ -50,6 +50,7 @@ _ENDS_IN_ZONE = re.compile(
 )
 _HASH = re.compile(r"[-.][bcdfghjklmnpqrstvwxz2456789]{5}$")  # a random suffix of Kubernetes
 _NAME_LABEL = "topology.cluster.x-k8s.io/deployment-name"  # it has a group's name without a hash
+_OF_EKS = "eks.amazonaws.com/nodegroup"  # a label of a node group that EKS has described
 _REGION_LABEL = "topology.kubernetes.io/region"
 _LONGEST_VALUE = 63  # of a label
 
@@ -303,8 +304,10 @@ def _may_be_alike(a: NodeGroup, b: NodeGroup, similarity: Similarity) -> bool:
     if one.complete and other.complete:
         return similarity.similar(one, other)
     keys = (one.labels.keys() | other.labels.keys()) - IGNORED_LABELS - similarity.ignored_labels
-    if one.complete or other.complete:  # then the other's template was not read
+    is_one_described = (_OF_EKS in one.labels) != (_OF_EKS in other.labels)
+    if one.complete or other.complete or is_one_described:  # then the other's template was not read
         keys &= one.labels.keys() & other.labels.keys()
+        keys -= one.assumed | other.assumed
     return all(one.labels.get(key) == other.labels.get(key) for key in keys)
 
 

@@ -149,6 +149,22 @@ class TestPods:
         assert f"the cpu and memory of a node are unknown: set tags {tag}/cpu and {tag}/memory" in text
 
 
+@pytest.mark.parametrize("described", [["a"], ["a", "b"], ["a", "b", "c"]])
+def test_node_groups_that_are_not_described_stay_with_those_that_are(tmp_path: Path, described: list[str]) -> None:
+    groups = DOCUMENTS[1].groups
+    files = []
+    for letter, each in zip(described, groups, strict=False):
+        node_group = {"clusterName": "blue", "nodegroupName": f"workers-{letter}", "status": "UPDATING"}
+        node_group |= {"resources": {"autoScalingGroups": [{"name": each["AutoScalingGroupName"]}]}}
+        node_group |= {"capacityType": "ON_DEMAND", "amiType": "AL2023_ARM_64_STANDARD", "labels": {"team": "shop"}}
+        file = tmp_path / f"{letter}.json"
+        file.write_text(json.dumps({"nodegroup": node_group}))
+        files += ["-f", str(file)]
+    (pool,) = json.loads(planned(groups, "-o", "json", *files))["pools"]
+    assert [each["state"] for each in pool["groups"]].count("frozen") == len(described)
+    assert (pool["name"], len(pool["groups"])) == ("workers", 3)
+
+
 class TestLeftOut:
     def test_groups_with_the_name_of_a_control_plane_are_not_proposed(self) -> None:
         masters = [group(f"blue-masters-{zone[-1]}", [zone], OWNED) for zone in ZONES]
