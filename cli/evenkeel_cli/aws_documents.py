@@ -17,7 +17,7 @@ from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
-from evenkeel.domain.model.values import quote
+from evenkeel.domain.model.values import printable, quote
 from evenkeel.record import ClusterPolicy
 from evenkeel.validation import ConfigError
 
@@ -79,7 +79,8 @@ class AwsDocuments:
         """Add an answer of AWS. Return one line for each bad value. An answer with a bad value must not be used."""
         faults: list[str] = []
         if not any(name in document for name in _ANSWERS):
-            self.unused += [command for name, command in _OTHER_ANSWERS.items() if name in document][:1]
+            known = [command for name, command in _OTHER_ANSWERS.items() if name in document]
+            self.unused += [*known, f"another command ({', '.join(map(printable, map(str, document)))})"][:1]
             return faults
         for name, (service, operation) in _ANSWERS.items():
             if name in document:
@@ -178,13 +179,17 @@ def answer_of(document: object) -> Mapping[str, Any] | None:
     ``--query AutoScalingGroups`` prints a list of groups, which is an answer without its first line.
     """
     items: list[Any] = document if isinstance(document, list) else [document]
-    if items and isinstance(items[0], dict) and {"StackName", "NodeInstanceRoleARN"} <= items[0].keys():
+    if not items:  # a query that no group matches
+        return {"AutoScalingGroups": []}
+    if isinstance(items[0], dict) and {"StackName", "NodeInstanceRoleARN"} <= items[0].keys():
         return {"eksctl": items}
-    if items and all(isinstance(each, dict) and _GROUP_NAME in each for each in items):
+    if all(isinstance(each, dict) and _GROUP_NAME in each for each in items):
         return {"Activities" if "ActivityId" in items[0] else "AutoScalingGroups": items}
     if not isinstance(document, Mapping) or "kind" in document or "apiVersion" in document:
         return None
-    return document if any(name in document for name in (*_ANSWERS, *_OTHER_ANSWERS)) else None
+    is_known = any(name in document for name in (*_ANSWERS, *_OTHER_ANSWERS))
+    # Most services of AWS, and no other document of a plan, begin these names with a capital letter.
+    return document if is_known or (document and all(str(name)[:1].isupper() for name in document)) else None
 
 
 @cache

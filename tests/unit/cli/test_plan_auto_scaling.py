@@ -208,6 +208,23 @@ class TestBadFiles:
             assert answer_of(document) is not None
             assert all("\n" not in fault for fault in AwsDocuments().add(document))
 
+    def test_answers_of_other_services_are_left_out_with_a_line_and_the_rest_goes_on(self, account: Account) -> None:
+        account.create_pool()
+        document = account.planned(account.groups(), {"LoadBalancers": []}, [])
+        assert len(document["pools"]) == 1
+        (skipped,) = document["skipped"]
+        assert skipped["reason"].startswith("a plan does not need the output of another command (LoadBalancers): give")
+
+    @pytest.mark.parametrize(
+        ("text", "advice"),
+        [('["workers-a"]', "give a whole answer, without --query"), ("TAGS\tname", "with --output json")],
+    )
+    def test_answers_in_other_forms_are_one_line(self, text: str, advice: str) -> None:
+        result = CliRunner().invoke(app, ["plan", "-f", "-"], input=text, catch_exceptions=False)
+        assert result.exit_code == 2
+        (line,) = result.stderr.splitlines()
+        assert line.endswith(advice)
+
     def test_older_command_lines_print_times_as_seconds(self) -> None:
         documents = AwsDocuments()
         assert documents.add({"nodegroup": {"nodegroupName": "a", "createdAt": 1577836800.5}}) == []
