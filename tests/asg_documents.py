@@ -274,6 +274,14 @@ DOCUMENTS = [
         {"blue/workers-Node-Group": 3},
     ),
     Document(
+        "CloudFormation, one stack with a resource of a number for each zone",
+        _each(
+            "infra-WorkerGroup{number}-1QX2ABCDEF12{letter}",
+            {"kubernetes.io/cluster/blue": "owned", **stack("infra", "WorkerGroup{number}")},
+        ),
+        {"blue/infra-Worker-Group": 3},
+    ),
+    Document(
         "CDK",
         _each(
             "Blue-Clusterworkers{letter}ASG1A2B3C4{number}-1QX2ABCDEF12{letter}",

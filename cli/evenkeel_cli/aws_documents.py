@@ -4,17 +4,20 @@ botocore's service models list the fields of an answer. So the values here are t
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from evenkeel.adapters.auto_scaling.read import Member, read_groups, tags_of
 from evenkeel.adapters.own_annotations import OWN
+from evenkeel.domain.model.flavours import AUTO_SCALING
+from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.values import quote
+from evenkeel.domain.model.templates import NodeTemplate
+from evenkeel.domain.model.values import printable, quote
 from evenkeel.record import ClusterPolicy
 from evenkeel.validation import ConfigError
 
@@ -76,7 +79,8 @@ class AwsDocuments:
         """Add an answer of AWS. Return one line for each bad value. An answer with a bad value must not be used."""
         faults: list[str] = []
         if not any(name in document for name in _ANSWERS):
-            self.unused += [command for name, command in _OTHER_ANSWERS.items() if name in document][:1]
+            known = [command for name, command in _OTHER_ANSWERS.items() if name in document]
+            self.unused += [*known, f"another command ({', '.join(map(printable, map(str, document)))})"][:1]
             return faults
         for name, (service, operation) in _ANSWERS.items():
             if name in document:
@@ -121,6 +125,16 @@ class AwsDocuments:
         """Return the groups that the record's discovery may match or, without discovery, those of clusters."""
         return [group for group in self.groups if policy.discovery or is_of_cluster(group)]
 
+    def with_purchases(self, groups: Iterable[NodeGroup]) -> list[NodeGroup]:
+        """Return the groups with a label that tells Spot from on demand, because no such groups are alike."""
+        shares = {str(item[_GROUP_NAME]): _on_demand(item) for item in self.groups}
+        return [
+            _labelled(group, shares[group.key.name])
+            if group.key.flavour == AUTO_SCALING and group.key.name in shares
+            else group
+            for group in groups
+        ]
+
     def skipped(self) -> list[Skipped]:
         """Return the answers that add nothing to a plan."""
         unused = [Reason.of(Rule.UNUSED_ANSWER, command=command) for command in dict.fromkeys(self.unused)]
@@ -134,6 +148,18 @@ class AwsDocuments:
 
     def _lists(self) -> dict[str, list[dict[str, Any]]]:
         return {"AutoScalingGroups": self.groups, "Activities": self.activities, "nodegroup": self.node_groups}
+
+
+def _on_demand(item: Mapping[str, Any]) -> str:
+    """Return the percentage of a group's instances that are on demand. AWS's default is 100."""
+    distribution = (item.get("MixedInstancesPolicy") or {}).get("InstancesDistribution") or {}
+    return str(distribution.get("OnDemandPercentageAboveBaseCapacity", 100))
+
+
+def _labelled(group: NodeGroup, on_demand: str) -> NodeGroup:
+    node = group.template.node or NodeTemplate()
+    node = replace(node, labels={**node.labels, "on-demand": on_demand})
+    return replace(group, template=replace(group.template, node=node))
 
 
 def is_of_cluster(group: Mapping[str, Any]) -> bool:
@@ -153,13 +179,17 @@ def answer_of(document: object) -> Mapping[str, Any] | None:
     ``--query AutoScalingGroups`` prints a list of groups, which is an answer without its first line.
     """
     items: list[Any] = document if isinstance(document, list) else [document]
-    if items and isinstance(items[0], dict) and {"StackName", "NodeInstanceRoleARN"} <= items[0].keys():
+    if not items:  # a query that no group matches
+        return {"AutoScalingGroups": []}
+    if isinstance(items[0], dict) and {"StackName", "NodeInstanceRoleARN"} <= items[0].keys():
         return {"eksctl": items}
-    if items and all(isinstance(each, dict) and _GROUP_NAME in each for each in items):
+    if all(isinstance(each, dict) and _GROUP_NAME in each for each in items):
         return {"Activities" if "ActivityId" in items[0] else "AutoScalingGroups": items}
     if not isinstance(document, Mapping) or "kind" in document or "apiVersion" in document:
         return None
-    return document if any(name in document for name in (*_ANSWERS, *_OTHER_ANSWERS)) else None
+    is_known = any(name in document for name in (*_ANSWERS, *_OTHER_ANSWERS))
+    # Most services of AWS, and no other document of a plan, begin these names with a capital letter.
+    return document if is_known or (document and all(str(name)[:1].isupper() for name in document)) else None
 
 
 @cache

@@ -19,7 +19,7 @@ _GENERIC = frozenset({"nodegroup", "asg", "autoscalinggroup"})  # such a resourc
 # Suffixes that make names unique: of EKS, and of Terraform.
 _UNIQUE = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$|-?[0-9]{26}$")
 _CDK_HASH = re.compile(r"[0-9A-F]{8}$")
-_WORD_IN_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_WORD_IN_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=[0-9]+$)")
 # Names of groups that no installer has marked, on clusters that have a control plane of their own.
 _OTHER_ROLE = re.compile(
     r"(?:^|[-._/])(?:masters?|control-?planes?|etcd|bastions?|api-?servers?)(?:$|[-._/])", re.IGNORECASE
@@ -34,10 +34,15 @@ def zone_place(zone: str) -> str:
     return found["rest"][:-1].strip("-") if found else ""
 
 
-def is_called_other(group: NodeGroup) -> bool:
+def is_called_other(name: str, tags: Mapping[str, str]) -> bool:
     """Return True if the name is that of a control plane or a bastion. EKS runs the control planes of its clusters."""
-    names = (group.key.name, group.identity.labels.get("Name", ""))
-    return EKS_NODE_GROUP not in group.identity.labels and any(map(_OTHER_ROLE.search, names))
+    names = (_words(name), _words(tags.get("Name", "")))
+    return EKS_NODE_GROUP not in tags and any(map(_OTHER_ROLE.search, names))
+
+
+def _words(name: str) -> str:
+    """Return a name with a separator before each word and number: ``K8s-Master-Asg``, ``Node-Group-1``."""
+    return _WORD_IN_CAMEL.sub("-", name)
 
 
 def stems(groups: Iterable[NodeGroup]) -> dict[GroupKey, str]:
@@ -117,7 +122,7 @@ def _of_stack(group: NodeGroup) -> str | None:
     stack, resource = labels.get(STACK), _CDK_HASH.sub("", labels.get(_RESOURCE, ""))
     if not stack or not resource:
         return None
-    name = stack if resource.lower() in _GENERIC else f"{stack}-{_WORD_IN_CAMEL.sub('-', resource)}"
+    name = stack if resource.lower() in _GENERIC else f"{stack}-{_words(resource)}"
     return _stem(name, group)
 
 

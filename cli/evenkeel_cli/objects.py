@@ -69,6 +69,11 @@ _SHAPES: Mapping[tuple[str, str], type[Shape]] = {
     ("policy", "PodDisruptionBudget"): BudgetShape,
     ("apps", "DaemonSet"): DaemonSetShape,
 }
+# How the AWS command line is asked for other answers than objects, by type.
+_OF_AWS = {
+    "list": ": of the AWS command line, give a whole answer, without --query",
+    "str": ": of the AWS command line, give an answer with --output json",
+}
 _KINDS = {kind: shape for (_, kind), shape in _SHAPES.items()} | {"Node": NodeShape}
 
 
@@ -350,7 +355,9 @@ def objects_of(
 
 def _object(file: str, where: str, item: Any, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
     if not isinstance(item, Mapping):
-        faults.append(f"{file}: {where}: not an object with fields, but {type(item).__name__}")
+        kind = type(item).__name__
+        advice = _OF_AWS.get(kind, "")
+        faults.append(f"{file}: {where}: not an object with fields, but {kind}{advice}")
     elif not isinstance(item.get("kind"), str) or not item["kind"]:
         faults.append(f"{file}: {where}: kind is missing")
     elif not isinstance(item.get("apiVersion"), str):

@@ -121,7 +121,8 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     advice = _Advice()
     if not planned.pools or not record:
         split = tuple(split_groups(of_aws.groups_of_clusters(policy), policy, moment))
-        advice = replace(_advice(observation, planned, policy, texts, target), split=split)
+        alike = replace(observation, groups=tuple(of_aws.with_purchases(observation.groups)))
+        advice = replace(_advice(alike, planned, policy, texts, target), split=split)
     _print_and_exit(make(with_tags(observation, advice.tags)) if advice.tags else planned, before, output, advice)
 
 

@@ -50,6 +50,7 @@ _ENDS_IN_ZONE = re.compile(
 )
 _HASH = re.compile(r"[-.][bcdfghjklmnpqrstvwxz2456789]{5}$")  # a random suffix of Kubernetes
 _NAME_LABEL = "topology.cluster.x-k8s.io/deployment-name"  # it has a group's name without a hash
+_OF_EKS = "eks.amazonaws.com/nodegroup"  # a label of a node group that EKS has described
 _REGION_LABEL = "topology.kubernetes.io/region"
 _LONGEST_VALUE = 63  # of a label
 
@@ -121,7 +122,8 @@ def propose_marks(groups: Iterable[NodeGroup], planned: Plan, similarity: Simila
     pooled = {member.group.key for pool in planned.pools for member in pool.groups}
     zoneless = [one.group for one in planned.skipped if one.group is not None]  # MachinePools
     members = [group for group in (*groups, *zoneless) if (group.key.namespace, group.key.name) not in hopeless]
-    others = [group for group in members if group.key.flavour == AUTO_SCALING and is_called_other(group)]
+    of_aws = [group for group in members if group.key.flavour == AUTO_SCALING]
+    others = [group for group in of_aws if is_called_other(group.key.name, group.identity.labels)]
     missing = [
         _lacks(group, f"its name is not that of workers: if they are, set label {POOL_LABEL}") for group in others
     ]
@@ -302,8 +304,10 @@ def _may_be_alike(a: NodeGroup, b: NodeGroup, similarity: Similarity) -> bool:
     if one.complete and other.complete:
         return similarity.similar(one, other)
     keys = (one.labels.keys() | other.labels.keys()) - IGNORED_LABELS - similarity.ignored_labels
-    if one.complete or other.complete:  # then the other's template was not read
+    is_one_described = (_OF_EKS in one.labels) != (_OF_EKS in other.labels)
+    if one.complete or other.complete or is_one_described:  # then the other's template was not read
         keys &= one.labels.keys() & other.labels.keys()
+        keys -= one.assumed | other.assumed
     return all(one.labels.get(key) == other.labels.get(key) for key in keys)
 
 

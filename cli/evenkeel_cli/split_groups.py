@@ -16,7 +16,7 @@ from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
-from evenkeel_cli.aws_names import STACK, plain_name
+from evenkeel_cli.aws_names import STACK, is_called_other, plain_name
 from evenkeel_cli.cluster_file import ClusterFile
 
 _LONGEST_VALUE = 63
@@ -45,7 +45,8 @@ def split_groups(described: Iterable[Described], policy: ClusterFile, now: datet
     """Yield the groups that span zones, each planned as if it were split."""
     for item in described:
         name, tags = str(item["AutoScalingGroupName"]), tags_of(item)
-        if len(item.get("AvailabilityZones") or ()) < 2 or control_plane_tag(name, tags):
+        is_other = control_plane_tag(name, tags) or is_called_other(name, tags)
+        if len(item.get("AvailabilityZones") or ()) < 2 or is_other:
             continue
         members, _ = read_groups(list(_parts(item, tags)), policy, now, {}, ())
         planned = plan(Observation(groups=tuple(each.group for each in members)), ClusterState(), policy.policy(), now)

@@ -52,6 +52,49 @@ def test_a_group_without_tags_is_an_incident_and_its_max_still_counts(which: int
     assert stage.numbers(names[which])[3] == bounds[3], "AWS lets nothing write it"
 
 
+def test_a_group_that_grows_to_the_max_that_evenkeel_wrote_is_still_lost() -> None:
+    stage, names = fenced()
+    strip(stage, names[0])
+    runs_with_rights(stage, 2)
+    most = stage.group(names[0]).maximum
+    assert most > 9
+    stage.api.set_desired_capacity(AutoScalingGroupName=names[0], DesiredCapacity=most)
+    for _ in range(3):
+        runs_with_rights(stage, 1)
+        assert maxima(stage, names) <= MOST
+    assert incident(stage) is not None
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_the_pools_numbers_stay_when_no_group_has_their_tags_any_more(lost: int) -> None:
+    stage = Stage()
+    names = [f"workers-{zone[-1]}" for zone in ZONES]
+    for number, (name, zone) in enumerate(zip(names, ZONES, strict=True)):
+        numbers = {} if number < lost else {"evenkeel.dev__pool-max": "", "evenkeel.dev__pool-min": ""}
+        stage.put(name, zone, 0, 2, 9, **numbers)
+    stage.minutes(2)
+    stage.settle()
+    for name in names[:lost]:
+        strip(stage, name)
+    runs_with_rights(stage, 4)
+    assert maxima(stage, names) == 12
+    found = incident(stage)
+    assert found is not None
+    repair(stage, found)
+    runs_with_rights(stage, 3)
+    assert incident(stage) is None
+    assert maxima(stage, names) == 12
+    assert stage.tags(names[0])["evenkeel.dev/pool-max"] == "12"
+
+
+def repair(stage: Stage, found: Incident) -> None:
+    words = shlex.split(command_line(found, "demo", "evenkeel"))
+    assert words[:5] == ["aws", "autoscaling", "create-or-update-tags", "--region", "eu-central-1"]
+    for word in words[words.index("--tags") + 1 :]:
+        fields = dict(part.split("=", 1) for part in word.split(","))
+        stage.api.create_or_update_tags(Tags=[{**fields, "PropagateAtLaunch": False}])
+
+
 @pytest.mark.parametrize("keeps_own_tags", [False, True])
 def test_the_incidents_command_repairs_it(*, keeps_own_tags: bool) -> None:
     stage, names = fenced()
@@ -60,11 +103,7 @@ def test_the_incidents_command_repairs_it(*, keeps_own_tags: bool) -> None:
     runs_with_rights(stage, 2)
     found = incident(stage)
     assert found is not None
-    words = shlex.split(command_line(found, "demo", "evenkeel"))
-    assert words[:5] == ["aws", "autoscaling", "create-or-update-tags", "--region", "eu-central-1"]
-    for word in words[words.index("--tags") + 1 :]:
-        fields = dict(part.split("=", 1) for part in word.split(","))
-        stage.api.create_or_update_tags(Tags=[{**fields, "PropagateAtLaunch": False}])
+    repair(stage, found)
     runs_with_rights(stage, 3)
     assert incident(stage) is None
     stage.restore()

@@ -13,7 +13,7 @@ from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.record import ClusterPolicy
 from evenkeel.texts.english import sentence
-from tests.auto_scaling_groups import TYPES, ZONES, Ec2, Stage
+from tests.auto_scaling_groups import TYPES, ZONES, Ec2, Stage, tag
 from tests.unit.auto_scaling.test_read_groups import NOW, described, node_group
 
 PREFIX = "k8s.io/cluster-autoscaler/node-template"
@@ -98,9 +98,13 @@ def test_tags_name_the_size_and_those_of_the_node_group_come_last() -> None:
 
 
 def test_without_types_the_least_that_the_group_requires_counts() -> None:
-    required = {"VCpuCount": {"Min": 4, "Max": 8}, "MemoryMiB": {"Min": 16384}}
+    required: dict[str, Any] = {"VCpuCount": {"Min": 4, "Max": 8}, "MemoryMiB": {"Min": 16384}}
     policy = {"LaunchTemplate": {"Overrides": [{"InstanceRequirements": required}]}}
     assert node(MixedInstancesPolicy=policy).capacity == {"cpu": 4, "memory": 16 * GIB}
+    required |= {"AcceleratorCount": {"Min": 2}, "AcceleratorTypes": ["gpu"], "AcceleratorManufacturers": ["nvidia"]}
+    assert node(MixedInstancesPolicy=policy).capacity["nvidia.com/gpu"] == 2
+    required["AcceleratorManufacturers"] = ["amd"]
+    assert "nvidia.com/gpu" not in node(MixedInstancesPolicy=policy).capacity
 
 
 def test_a_taint_with_an_unknown_effect_is_ignored_with_a_note() -> None:
@@ -137,9 +141,11 @@ class TestUnknownSizes:
         assert member.group.template.closed_because is None
 
 
+WORKLOAD = {"access": {"kind": "eks", "name": "demo", "region": "eu-central-1"}}
+
+
 def stage_at_zero(ec2: Ec2) -> Stage:
-    access = {"kind": "eks", "name": "demo", "region": "eu-central-1"}
-    stage = Stage(autoscaler="none", demand="full", workload={"access": access})
+    stage = Stage(autoscaler="none", demand="full", workload=WORKLOAD)
     stage.clusters.ec2 = ec2
     for zone in ZONES:
         stage.put_managed(f"m-{zone[-1]}", zone, 0, 0, 9, instanceTypes=["m5.xlarge"])
@@ -174,6 +180,18 @@ class TestReading:
         ec2.refused = False
         stage.minutes(61)
         assert all(group.template.closed_because is None for group in stage.observe().values())
+
+    def test_ec2_knows_architecture_and_gpus_where_tags_name_the_size(self) -> None:
+        stage, ec2 = Stage(autoscaler="none", demand="full", workload=WORKLOAD), Ec2()
+        stage.clusters.ec2 = ec2
+        for name, type in (("arm", "m7g.large"), ("gpu", "g5.12xlarge")):
+            tags = {f"{PREFIX}/resources/cpu": "2", f"{PREFIX}/resources/memory": "6Gi"}
+            tags[f"{PREFIX}/label/node.kubernetes.io/instance-type"] = type
+            stage.put(name, ZONES[0], 0, 0, 9)
+            stage.api.create_or_update_tags(Tags=[tag(name, key, value) for key, value in tags.items()])
+        nodes = {name: group.template.node or NodeTemplate() for name, group in stage.observe().items()}
+        assert nodes["arm"].labels["kubernetes.io/arch"] == "arm64"
+        assert nodes["gpu"].capacity == {"cpu": 2, "memory": 6 * GIB, "nvidia.com/gpu": 4}
 
     def test_without_demand_nothing_is_read(self) -> None:
         ec2 = Ec2()

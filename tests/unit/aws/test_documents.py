@@ -58,6 +58,7 @@ def test_texts_that_would_take_too_much_are_refused(text: str, says: str) -> Non
 
 def test_several_documents_are_read_where_several_are_expected() -> None:
     assert read_documents("a: 1\n---\nb: 2\n") == [{"a": 1}, {"b": 2}]
+    assert read_documents('{"a": 1}\n{\n  "b": 2\n}\n[{"c": 3}]\n') == [{"a": 1}, {"b": 2}, [{"c": 3}]]
     with pytest.raises(UnreadableError, match="several documents"):
         read_document("a: 1\n---\nb: 2\n")
 

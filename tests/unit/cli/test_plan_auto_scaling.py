@@ -48,6 +48,17 @@ class TestFiles:
         (skipped,) = account.planned(account.groups())["skipped"]
         assert skipped["reason"].endswith(f"describe-scaling-activities --auto-scaling-group-name workers-{A}")
 
+    def test_the_outputs_of_several_commands_may_be_one_file(self, account: Account) -> None:
+        account.create_pool()
+        account.cloud.exhaust_zone(A)
+        for zone in ZONES:
+            account.desire(f"workers-{zone}", 5)
+        answers = [account.groups(), *(account.activities(f"workers-{zone}") for zone in ZONES)]
+        text = "\n".join(json.dumps(answer, default=datetime.isoformat, indent=4) for answer in answers)
+        command = ["plan", "-f", "-", "-o", "json", "--now", account.api.clock.now.isoformat()]
+        result = CliRunner().invoke(app, command, input=text, catch_exceptions=False)
+        assert json.loads(result.stdout)["pools"] == account.planned(*answers)["pools"]
+
     def test_a_managed_node_group_says_why_it_is_frozen(self, account: Account) -> None:
         account.eks.create_nodegroup(
             clusterName="blue",
@@ -196,6 +207,23 @@ class TestBadFiles:
         ):
             assert answer_of(document) is not None
             assert all("\n" not in fault for fault in AwsDocuments().add(document))
+
+    def test_answers_of_other_services_are_left_out_with_a_line_and_the_rest_goes_on(self, account: Account) -> None:
+        account.create_pool()
+        document = account.planned(account.groups(), {"LoadBalancers": []}, [])
+        assert len(document["pools"]) == 1
+        (skipped,) = document["skipped"]
+        assert skipped["reason"].startswith("a plan does not need the output of another command (LoadBalancers): give")
+
+    @pytest.mark.parametrize(
+        ("text", "advice"),
+        [('["workers-a"]', "give a whole answer, without --query"), ("TAGS\tname", "with --output json")],
+    )
+    def test_answers_in_other_forms_are_one_line(self, text: str, advice: str) -> None:
+        result = CliRunner().invoke(app, ["plan", "-f", "-"], input=text, catch_exceptions=False)
+        assert result.exit_code == 2
+        (line,) = result.stderr.splitlines()
+        assert line.endswith(advice)
 
     def test_older_command_lines_print_times_as_seconds(self) -> None:
         documents = AwsDocuments()

@@ -18,6 +18,13 @@ OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "iis", "uid": "1
 UNSCHEDULABLE = {"reason": "Unschedulable", "lastTransitionTime": "2026-06-01T11:50:00Z"}
 
 
+def spot(on_demand: int) -> dict[str, Any]:
+    """Return the policy of a group with this percentage of instances on demand."""
+    template = {"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-1", "Version": "1"}}
+    distribution = {"OnDemandPercentageAboveBaseCapacity": on_demand}
+    return {"MixedInstancesPolicy": {"LaunchTemplate": template, "InstancesDistribution": distribution}}
+
+
 def planned(groups: Any, *options: str, exit_code: int = 0) -> str:
     """Return what a plan prints for the output of the AWS command line, given by a pipe."""
     command = ["plan", "-f", "-", "--now", NOW, *options]
@@ -110,6 +117,7 @@ class TestSeveralZones:
     def test_a_control_plane_of_several_zones_is_not_split(self) -> None:
         found = as_json([group("masters", ZONES, kops("masters", "control-plane"))], exit_code=4)
         assert "ifSplit" not in found
+        assert "marks a control plane" in found["skipped"][0]["reason"]
 
 
 class TestPods:
@@ -117,7 +125,7 @@ class TestPods:
         zone = ZONES[0]
         running, empty = (
             group(f"lin-{zone}", [zone], eks("blue", "lin"), 1),
-            group("win", [zone], eks("blue", "win"), 0),
+            group("win", [zone], eks("blue", "win"), 0, MinSize=0),
         )
         instance = running["Instances"][0]["InstanceId"]
         sizes = {"cpu": "4", "memory": "16Gi", "pods": "110"}
@@ -138,7 +146,23 @@ class TestPods:
         text = planned([running, empty], "-f", str(objects), "--record", str(record))
         assert "the pod's node selector requires node-kind windows; on the node, node-kind is missing" in text
         tag = "k8s.io/cluster-autoscaler/node-template/resources"
-        assert f"the cpu and memory of a new node are unknown: set tags {tag}/cpu and {tag}/memory" in text
+        assert f"the cpu and memory of a node are unknown: set tags {tag}/cpu and {tag}/memory" in text
+
+
+@pytest.mark.parametrize("described", [["a"], ["a", "b"], ["a", "b", "c"]])
+def test_node_groups_that_are_not_described_stay_with_those_that_are(tmp_path: Path, described: list[str]) -> None:
+    groups = DOCUMENTS[1].groups
+    files = []
+    for letter, each in zip(described, groups, strict=False):
+        node_group = {"clusterName": "blue", "nodegroupName": f"workers-{letter}", "status": "UPDATING"}
+        node_group |= {"resources": {"autoScalingGroups": [{"name": each["AutoScalingGroupName"]}]}}
+        node_group |= {"capacityType": "ON_DEMAND", "amiType": "AL2023_ARM_64_STANDARD", "labels": {"team": "shop"}}
+        file = tmp_path / f"{letter}.json"
+        file.write_text(json.dumps({"nodegroup": node_group}))
+        files += ["-f", str(file)]
+    (pool,) = json.loads(planned(groups, "-o", "json", *files))["pools"]
+    assert [each["state"] for each in pool["groups"]].count("frozen") == len(described)
+    assert (pool["name"], len(pool["groups"])) == ("workers", 3)
 
 
 class TestLeftOut:
@@ -148,6 +172,13 @@ class TestLeftOut:
         assert [pool["name"] for pool in found["pools"]] == ["workers"]
         assert len(found["leftOut"]) == 3
         assert all("its name is not that of workers: if they are, set tag" in line for line in found["leftOut"])
+
+    @pytest.mark.parametrize("zones", [1, 3])
+    @pytest.mark.parametrize("name", ["K8sMasterAsg", "K8sEtcdAsg-a", "BlueControlPlaneASG1A2B3C4D", "blue-bastion"])
+    def test_names_may_be_written_in_camel_case(self, name: str, zones: int) -> None:
+        found = as_json([group(name, ZONES[:zones], OWNED), *DOCUMENTS[1].groups])
+        assert [pool["name"] for pool in found["pools"]] == ["workers"]
+        assert "ifSplit" not in found
 
     def test_a_group_without_a_like_is_left_out_beside_others_and_planned_alone(self) -> None:
         gpu = group("gpu", ZONES[:1], OWNED)
@@ -174,6 +205,15 @@ class TestLeftOut:
         (pool,) = found["pools"]
         assert [each["zone"] for each in pool["groups"]] == [*ZONES[:2]]
         assert "workers-c" in found["leftOut"][0]
+
+    @pytest.mark.parametrize("nodes", [0, 2])
+    def test_spot_and_on_demand_groups_of_one_name_are_two_pools(self, nodes: int) -> None:
+        groups = []
+        for number in range(6):
+            policy = spot(0) if number > 2 else spot(100) if number else {}
+            groups.append(group(f"ng-{number}", [ZONES[number % 3]], OWNED, nodes, MinSize=0, **policy))
+        pools = [{each["name"] for each in pool["groups"]} for pool in as_json(groups)["pools"]]
+        assert pools == [{"ng-0", "ng-1", "ng-2"}, {"ng-3", "ng-4", "ng-5"}]
 
     @pytest.mark.parametrize(
         "names",

@@ -24,7 +24,7 @@ from evenkeel.adapters.auto_scaling.read import (
     read_groups,
     tags_of,
 )
-from evenkeel.adapters.auto_scaling.templates import names_size, types_of
+from evenkeel.adapters.auto_scaling.templates import types_of
 from evenkeel.adapters.auto_scaling.write import GroupWriter
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, POOL_LABEL
 from evenkeel.adapters.thread_pool import run_in_threads
@@ -189,15 +189,14 @@ class AutoScalingCluster:
     def _types(
         self, described: Sequence[Described], managed: Mapping[str, NodeGroupKey], node_groups: Descriptions
     ) -> Mapping[str, Described] | None:
-        """Return EC2's descriptions of the types whose size no tag names; None: they are not needed, or not read."""
+        """Return EC2's descriptions of the groups' first types; None: they are not needed, or not read."""
         if self._policy.demand_stage is DemandStage.OFF:
             return None
         names = set[str]()
         for item in described:
             tags, key = tags_of(item), managed.get(str(item["AutoScalingGroupName"]))
             node_group = {} if key is None else node_groups.get(key, {})
-            if not names_size(tags, node_group):
-                names |= {*types_of(item, tags, node_group)[:1]}
+            names |= {*types_of(item, tags, node_group)[:1]}
         return self._api.instance_types(names)
 
     def _resumed(self, described: Sequence[Described]) -> list[Described]:

@@ -328,6 +328,8 @@ class _GroupReader:
         zones = tuple(str(zone) for zone in self._item.get("AvailabilityZones") or ())
         if not zones:
             return Reason.of(Rule.GROUP_WITHOUT_ZONE)
+        if len(zones) > 1 and (control_plane := self._control_plane()):
+            return control_plane
         if len(zones) > 1:
             distribution = (self._item.get("AvailabilityZoneDistribution") or {}).get("CapacityDistributionStrategy")
             impairment = self._item.get("AvailabilityZoneImpairmentPolicy") or {}
@@ -463,8 +465,8 @@ class _GroupReader:
             return Reason.of(Rule.OBJECT_BEING_DELETED)
         if operator := (item.get("Operator") or {}).get("Principal"):
             return Reason.of(Rule.MANAGED_BY_OPERATOR, operator=str(operator))
-        if tag := control_plane_tag(self._name, self._tags):
-            return Reason.of(Rule.CONTROL_PLANE, tag=tag, tagged=POOL_LABEL in self._tags)
+        if control_plane := self._control_plane():
+            return control_plane
         if refresh is not None:
             return Reason.of(Rule.REFRESHING, status=refresh)
         if self._other_writer:
@@ -475,6 +477,11 @@ class _GroupReader:
         if reason := no_room(self._tags):
             return reason
         return None if self._is_being_written() else self._suspension(_TERMINATE_PROCESS)
+
+    def _control_plane(self) -> Reason | None:
+        """Return the reason that names the tag of a control plane or a bastion; None: there is no such tag."""
+        tag = control_plane_tag(self._name, self._tags)
+        return Reason.of(Rule.CONTROL_PLANE, tag=tag, tagged=POOL_LABEL in self._tags) if tag else None
 
     def _suspension(self, process: str) -> Reason | None:
         """Return the reason that names the suspended process; None: it is not suspended."""

@@ -15,6 +15,7 @@ ARCH, OS = "kubernetes.io/arch", "kubernetes.io/os"
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _ZONES = ("topology.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone")
 _REGION = "topology.kubernetes.io/region"
+_GPUS = "nvidia.com/gpu"
 _MIB = 2**20
 
 Described = Mapping[str, Any]
@@ -38,12 +39,6 @@ def overrides_of(item: Described) -> list[Described]:
     """Return the overrides of a group's mixed instances policy."""
     template = (item.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}
     return list(template.get("Overrides") or ())
-
-
-def names_size(tags: Mapping[str, str], node_group: Described) -> bool:
-    """Return True if tags name the cpu and memory of a node."""
-    named = {*tags, *(node_group.get("tags") or {})}
-    return {f"{RESOURCES}cpu", f"{RESOURCES}memory"} <= named
 
 
 def generic_labels(type: str, region: str, zone: str, node_group: Described, of_ec2: Described) -> dict[str, str]:
@@ -78,7 +73,7 @@ def node_group_labels(node_group: Described) -> dict[str, str]:
 
 
 def size_of(item: Described, of_ec2: Described) -> dict[str, Fraction]:
-    """Return the cpu, memory and GPUs of a new node, as far as they are known.
+    """Return the cpu, memory and NVIDIA GPUs of a new node, as far as they are known.
 
     Without instance types, the least that the group requires of a type counts.
     """
@@ -86,10 +81,18 @@ def size_of(item: Described, of_ec2: Described) -> dict[str, Fraction]:
     if not found and overrides_of(item):
         required = overrides_of(item)[0].get("InstanceRequirements") or {}
         limits = {"cpu": ("VCpuCount", 1), "memory": ("MemoryMiB", _MIB)}
+        if _names_gpus(required):
+            limits[_GPUS] = ("AcceleratorCount", 1)
         for name, (field, unit) in limits.items():
             if least := _count((required.get(field) or {}).get("Min")):
                 found[name] = Fraction(least * unit)
     return found
+
+
+def _names_gpus(required: Described) -> bool:
+    """Return True if the required accelerators of an instance type can be GPUs of NVIDIA."""
+    makers, kinds = required.get("AcceleratorManufacturers") or (), required.get("AcceleratorTypes") or ()
+    return "nvidia" in makers and "gpu" in kinds
 
 
 def _sizes(of_ec2: Described) -> Iterator[tuple[str, Fraction]]:
@@ -100,7 +103,7 @@ def _sizes(of_ec2: Described) -> Iterator[tuple[str, Fraction]]:
     cards = (of_ec2.get("GpuInfo") or {}).get("Gpus") or ()
     gpus = sum(_count(each.get("Count")) for each in cards if str(each.get("Manufacturer")).upper() == "NVIDIA")
     if gpus:
-        yield "nvidia.com/gpu", Fraction(gpus)
+        yield _GPUS, Fraction(gpus)
 
 
 def _count(value: object) -> int:

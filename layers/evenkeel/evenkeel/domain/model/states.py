@@ -228,6 +228,8 @@ class PoolState:
     added: int = 0  # nodes added by the run at ``added_at``, and by the runs within STEPS_APART before it
     # Key of a member -> its bounds before Evenkeel's first write. None: the member had no bounds.
     adopted: Mapping[str, Bounds | None] = field(default_factory=dict)
+    # Auto Scaling groups only: the members' tags pool-min and pool-max -> their values at the last check.
+    tagged: Mapping[str, int] = field(default_factory=dict)
     desired_bounds: Mapping[str, DesiredBounds] = field(default_factory=dict)  # by id of the owner (OwnerRef.id)
     digest: str = ""  # the fingerprint of the last report (``PoolPlan.digest``)
     move: Move | None = None  # the last move, until all its replicas are placed

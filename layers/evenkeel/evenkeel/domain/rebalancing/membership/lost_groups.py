@@ -9,13 +9,17 @@ pool's tag. The pool's stored state still has the group's key, and the bounds th
     was created after the pool's last check, or
       is written by another cluster                 in no pool
     does not exist any more                         not read, so the pool ends it as any absent member
+
+The tags that a group loses may be those with PoolMinimum and PoolMaximum. Without them, the pool could grow to the sum
+of the bounds from before Evenkeel.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
+from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import PoolState
 
@@ -45,8 +49,7 @@ def lost_from(group: NodeGroup, states: Mapping[PoolId, PoolState]) -> tuple[Poo
         return None  # its bounds are those of the other cluster
     if adopted is None or group.bounds is None or (id is not None and _is_created_again(group, states[id])):
         return None
-    restored = Bounds(min(adopted.min, group.requested, group.running), max(adopted.max, group.requested))
-    if group.bounds in (adopted, restored):
+    if group.bounds == adopted:
         return None
     id = id or PoolId(key.flavour, key.namespace, group.identity.cluster, key.name)
     return id, replace(group, frozen_because=_reason(group, id, adopted))
@@ -61,6 +64,39 @@ def without_left(state: PoolState, groups: Iterable[NodeGroup]) -> PoolState:
     if not left:
         return state
     return replace(state, adopted={key: bounds for key, bounds in state.adopted.items() if key not in left})
+
+
+def with_tagged_numbers(groups: Sequence[NodeGroup], state: PoolState) -> tuple[Sequence[NodeGroup], PoolState]:
+    """Return the groups, and the pool's state with the numbers of its tags to store.
+
+    A number that only lost groups have had stays PoolMinimum or PoolMaximum until their tags are set again.
+    """
+    if groups[0].key.flavour != AUTO_SCALING:
+        return groups, state
+    found = {
+        POOL_MIN: next((one.annotations.pool_min for one in groups if one.annotations.pool_min is not None), None),
+        POOL_MAX: next((one.annotations.pool_max for one in groups if one.annotations.pool_max is not None), None),
+    }
+    lost = any(map(is_lost, groups))
+    kept = {tag: value for tag, value in state.tagged.items() if lost and found[tag] is None}
+    tagged = {tag: value for tag, value in found.items() if value is not None} | kept
+    if kept:
+        groups = [_with_numbers(group, kept) if is_lost(group) else group for group in groups]
+    return groups, state if tagged == state.tagged else replace(state, tagged=tagged)
+
+
+def _with_numbers(group: NodeGroup, numbers: Mapping[str, int]) -> NodeGroup:
+    """Return a lost group with these numbers, and with their tags among those to set again."""
+    own, why = group.annotations, group.frozen_because
+    assert why is not None
+    others = why.facts["tags"]
+    assert isinstance(others, tuple)
+    annotations = replace(
+        own, pool_min=numbers.get(POOL_MIN, own.pool_min), pool_max=numbers.get(POOL_MAX, own.pool_max)
+    )
+    tags = (*others, *(f"{tag}={value}" for tag, value in numbers.items()))
+    reason = Reason.of(why.rule, **{**why.facts, "tags": tags})
+    return replace(group, annotations=annotations, frozen_because=reason)
 
 
 def _seen(state: PoolState) -> Mapping[str, int]:

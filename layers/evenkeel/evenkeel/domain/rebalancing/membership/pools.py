@@ -29,7 +29,12 @@ from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import Fault
 from evenkeel.domain.rebalancing.dry_run import DRY_RUN, own_dry_run
 from evenkeel.domain.rebalancing.membership.fallbacks import with_first_pools
-from evenkeel.domain.rebalancing.membership.lost_groups import lacks_tags, lost_from, without_left
+from evenkeel.domain.rebalancing.membership.lost_groups import (
+    lacks_tags,
+    lost_from,
+    with_tagged_numbers,
+    without_left,
+)
 from evenkeel.domain.rebalancing.membership.numbers import NumberSources, find_origin, with_shares
 from evenkeel.domain.rebalancing.membership.pool_names import find_name
 from evenkeel.domain.rebalancing.membership.similarity import find_sets
@@ -66,6 +71,7 @@ def find_pools(
     for id, unplaced in members.items():
         state, known_as = stored.get(id, unknown)
         member_groups, state = _in_known_zones(unplaced, without_left(state, left))
+        member_groups, state = with_tagged_numbers(member_groups, state)
         planned = _pool(_Candidate(id, _by_zone(member_groups), policy, state, known_as), groups)
         if isinstance(planned, Reason):
             skipped += [_skipped(group, planned) for group in member_groups]
