@@ -12,6 +12,7 @@ from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
+from evenkeel_cli.aws_names import KOPS_GROUP, STACK
 from evenkeel_cli.proposals import Mark
 
 Tags = Mapping[GroupKey, Mapping[str, str]]
@@ -58,14 +59,17 @@ def terraform(groups: Iterable[NodeGroup], tags: Tags) -> list[str]:
     """Return the lines that set the tags in Terraform.
 
     The provider's tag resource is only for groups that another service makes, as EKS does. In other groups, Terraform
-    itself would remove such a tag, so that its resource for the group must set it.
+    itself would remove such a tag, so that its resource for the group must set it. CloudFormation and kOps define
+    groups without Terraform.
     """
-    is_managed = {group.key: EKS_NODE_GROUP in group.identity.labels for group in groups}
+    tags_before = {group.key: group.identity.labels for group in groups}
     of_eks: dict[str, dict[str, str]] = {}  # by the tag's key, its values by group
     others: dict[tuple[str, str], list[str]] = {}  # by the tag, the names of its groups
     for group, new in tags.items():
+        if not tags_before[group].keys().isdisjoint((STACK, KOPS_GROUP)):
+            continue
         for key, value in new.items():
-            if is_managed.get(group):
+            if EKS_NODE_GROUP in tags_before[group]:
                 of_eks.setdefault(key, {})[group.name] = value
             else:
                 others.setdefault((key, value), []).append(group.name)

@@ -143,7 +143,7 @@ class AwsDocuments:
             names = sorted({shlex.quote(group["name"]) for of_one in groups for group in of_one if group.get("name")})
             unused.append(Reason.of(Rule.NODE_GROUPS_ALONE, count=len(self.node_groups), names=" ".join(names)))
         elif self.activities and not self.groups:
-            unused.append(Reason.of(Rule.UNUSED_ANSWER, command="aws autoscaling describe-scaling-activities"))
+            unused.append(Reason.of(Rule.ACTIVITIES_ALONE))
         return [Skipped(namespace="", name="answer of AWS", reason=reason) for reason in unused]
 
     def _lists(self) -> dict[str, list[dict[str, Any]]]:

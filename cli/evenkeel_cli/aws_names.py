@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from evenkeel.adapters.auto_scaling.installers import EKS_NODE_GROUP
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
 
-NODE_GROUP_NAMES = (
+KOPS_GROUP = "kops.k8s.io/instancegroup"
+_NODE_GROUP_NAMES = (
     *("eks:nodegroup-name", "alpha.eksctl.io/nodegroup-name", "eksctl.io/v1alpha2/nodegroup-name"),
-    *("kops.k8s.io/instancegroup", "kube-aws:node-pool:name"),
+    *(KOPS_GROUP, "kube-aws:node-pool:name"),
 )
 STACK, _RESOURCE = "aws:cloudformation:stack-name", "aws:cloudformation:logical-id"
 _GENERIC = frozenset({"nodegroup", "asg", "autoscalinggroup"})  # such a resource says nothing beside its stack
@@ -106,7 +107,7 @@ def plain_name(name: str, tags: Mapping[str, str]) -> str:
 
     ``name``: the name of the Auto Scaling group.
     """
-    given = next((tags[key] for key in NODE_GROUP_NAMES if tags.get(key)), None)
+    given = next((tags[key] for key in _NODE_GROUP_NAMES if tags.get(key)), None)
     if given is not None:
         return _UNIQUE.sub("", given)
     plain = _UNIQUE.sub("", name)

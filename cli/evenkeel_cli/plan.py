@@ -56,6 +56,7 @@ _NO_GROUP = (
     "looked for tags eks:…, kubernetes.io/cluster/…, k8s.io/cluster-autoscaler/… and evenkeel.dev/…: "
     "check --region and the credentials, or set tag evenkeel.dev/pool on the groups of a pool"
 )
+_OF_AWS = (Rule.UNUSED_ANSWER, Rule.NODE_GROUPS_ALONE, Rule.ACTIVITIES_ALONE)  # answers of AWS without groups
 # The default record. With it, a plan proposes a pool for similar node groups that have no label with a pool's name.
 _WITHOUT = {"pools": {"discover": "similar"}}
 _DISCOVERY = ["pools: {discover: similar}"]
@@ -195,6 +196,8 @@ def _advice(
         advised = "name another namespace, or none for all namespaces"
         return _Advice(missing=[f"no node group in {named}: looked for {sought}: {advised}"])
     nothing = f"no node group in {where}: looked for {sought}: name the API server or file that has them"
+    if any(one.reason.rule in _OF_AWS for one in planned.skipped):
+        nothing = "no Auto Scaling group in the files: add the output of aws autoscaling describe-auto-scaling-groups"
     places = _places(texts, target)
     return _Advice(lines=places, missing=() if places else [nothing])
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
+from evenkeel.adapters.auto_scaling.templates import NODE_GROUP_LABEL
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.objects import (
     NODE,
@@ -31,7 +32,7 @@ from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import printable, quote
 from evenkeel.texts.english import in_words
 from evenkeel.texts.pool_numbers import object_text
-from evenkeel_cli.aws_names import is_called_other, without_names
+from evenkeel_cli.aws_names import is_called_other, plain_name, without_names
 from evenkeel_cli.aws_names import stems as stems_of_aws
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -50,7 +51,6 @@ _ENDS_IN_ZONE = re.compile(
 )
 _HASH = re.compile(r"[-.][bcdfghjklmnpqrstvwxz2456789]{5}$")  # a random suffix of Kubernetes
 _NAME_LABEL = "topology.cluster.x-k8s.io/deployment-name"  # it has a group's name without a hash
-_OF_EKS = "eks.amazonaws.com/nodegroup"  # a label of a node group that EKS has described
 _REGION_LABEL = "topology.kubernetes.io/region"
 _LONGEST_VALUE = 63  # of a label
 
@@ -244,13 +244,13 @@ def _pools(
                 continue
             is_certain = len(labels) < 2 and (len(part) > 1 or count == 1) and _is_one_pool(part, len(parts))
             if len(part) == 1 and id.flavour == AUTO_SCALING and not labels:
-                alone.append((id if len(parts) == 1 else _id(new[0], new[0].key.name), new))
+                alone.append((id if len(parts) == 1 else _id(new[0], _own_name(new[0])), new))
             elif not is_certain:
                 missing += [_lacks_pool(group, "no other group is surely like it") for group in new]
             elif labels:
                 pools[_id(new[0], labels.pop())] += new
             else:
-                named.append((id if len(parts) == 1 else _id(new[0], new[0].key.name), new))
+                named.append((id if len(parts) == 1 else _id(new[0], _own_name(new[0])), new))
     if any(id.flavour == AUTO_SCALING for id in (*pools, *taken, *(id for id, _ in named))):
         missing += [_lacks_pool(new[0], "no other group is surely like it") for _, new in alone]
     else:
@@ -272,6 +272,12 @@ def _add_named(
             pools[free] = new
         else:
             missing += [_lacks_pool(group, f"another pool is named {id.name}") for group in new]
+
+
+def _own_name(group: NodeGroup) -> str:
+    """Return a group's name; of an Auto Scaling group, without a suffix that makes it unique."""
+    name = group.key.name
+    return plain_name(name, group.identity.labels) if group.key.flavour == AUTO_SCALING else name
 
 
 def _id(group: NodeGroup, name: str) -> PoolId:
@@ -304,8 +310,8 @@ def _may_be_alike(a: NodeGroup, b: NodeGroup, similarity: Similarity) -> bool:
     if one.complete and other.complete:
         return similarity.similar(one, other)
     keys = (one.labels.keys() | other.labels.keys()) - IGNORED_LABELS - similarity.ignored_labels
-    is_one_described = (_OF_EKS in one.labels) != (_OF_EKS in other.labels)
-    if one.complete or other.complete or is_one_described:  # then the other's template was not read
+    is_described = [NODE_GROUP_LABEL in node.labels for node in (one, other)]  # by EKS
+    if one.complete or other.complete or any(is_described) != all(is_described):  # then the other's was not read
         keys &= one.labels.keys() & other.labels.keys()
         keys -= one.assumed | other.assumed
     return all(one.labels.get(key) == other.labels.get(key) for key in keys)

@@ -16,7 +16,7 @@ from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
-from evenkeel_cli.aws_names import STACK, is_called_other, plain_name
+from evenkeel_cli.aws_names import KOPS_GROUP, STACK, is_called_other, plain_name
 from evenkeel_cli.cluster_file import ClusterFile
 
 _LONGEST_VALUE = 63
@@ -25,7 +25,7 @@ _HOW = {
     "(aws eks create-nodegroup --subnets SUBNET; terraform-aws-eks: one of eks_managed_node_groups for each of "
     "subnet_ids; eksctl: one of managedNodeGroups with availabilityZones: [ZONE])",
     "alpha.eksctl.io/nodegroup-name": "create one of nodeGroups for each zone, with availabilityZones: [ZONE]",
-    "kops.k8s.io/instancegroup": "create one InstanceGroup for each zone, with one of spec.subnets",
+    KOPS_GROUP: "create one InstanceGroup for each zone, with one of spec.subnets",
     STACK: "create one AWS::AutoScaling::AutoScalingGroup for each zone, with one subnet in VPCZoneIdentifier",
 }
 _HOW_ELSE = "create one group for each zone, with one subnet (Terraform: vpc_zone_identifier)"

@@ -72,9 +72,13 @@ class TestDocuments:
         assert after["pools"] == pools
         assert "terraform" not in after
 
-    def test_terraform_sets_the_same_tags(self, document: Document) -> None:
+    def test_terraform_sets_the_same_tags_unless_another_tool_defines_the_groups(self, document: Document) -> None:
         found = as_json(document.groups)
         names = [group["name"] for pool in found["pools"] for group in pool["groups"]]
+        keys = {tag["Key"] for group in document.groups for tag in group["Tags"]}
+        if keys.intersection(("aws:cloudformation:stack-name", "kops.k8s.io/instancegroup")):
+            assert "terraform" not in found
+            return
         text = found["terraform"]
         assert all(name in text for name in names)
         assert text.count("propagate_at_launch = false") == text.count("tag {")
@@ -214,6 +218,27 @@ class TestLeftOut:
             groups.append(group(f"ng-{number}", [ZONES[number % 3]], OWNED, nodes, MinSize=0, **policy))
         pools = [{each["name"] for each in pool["groups"]} for pool in as_json(groups)["pools"]]
         assert pools == [{"ng-0", "ng-1", "ng-2"}, {"ng-3", "ng-4", "ng-5"}]
+
+    def test_a_pool_that_is_a_part_of_its_likes_is_named_without_what_makes_a_name_unique(self) -> None:
+        label = {"k8s.io/cluster-autoscaler/node-template/label/team": "blue"}
+        unique = "8ec1b2c3-4444-5555-6666-777788889999"
+        groups = [
+            group(f"eks-workers-{zone[-1]}-{unique}", [zone], eks("blue", f"workers-{zone[-1]}")) for zone in ZONES
+        ]
+        groups[2]["Tags"] += [{"Key": key, "Value": value} for key, value in label.items()]
+        (pool,) = as_json(groups)["pools"]
+        assert (pool["name"], len(pool["groups"])) == ("workers-a", 2)
+
+    def test_the_description_of_one_managed_node_group_separates_no_pool(self) -> None:
+        groups = [group(f"eks-{zone[-1]}", [zone], eks("blue", f"workers-{zone[-1]}")) for zone in ZONES]
+        described = {"nodegroupName": "workers-b", "status": "ACTIVE", "capacityType": "SPOT", "labels": {"a": "b"}}
+        resources = {"autoScalingGroups": [{"name": "eks-b"}]}
+        documents = [{"AutoScalingGroups": groups}, {"nodegroup": {**described, "resources": resources}}]
+        command = ["plan", "-f", "-", "--now", NOW, "-o", "json"]
+        text = "\n---\n".join(map(json.dumps, documents))
+        result = CliRunner().invoke(app, command, input=text, catch_exceptions=False)
+        (pool,) = json.loads(result.stdout)["pools"]
+        assert (pool["name"], len(pool["groups"])) == ("workers", 3)
 
     @pytest.mark.parametrize(
         "names",

@@ -166,22 +166,25 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
     members: list[Member] = []
     skipped: list[Skipped] = []
-    discoveries = policy.discoveries
     for item in described:
         name = str(item.get("AutoScalingGroupName") or "")
         decision = decision_of(item, (decisions or {}).get(name), writer)
         reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), writer, decision)
         reader.types = types
-        reason = reader.skipped_because(discoveries, is_untagged=name in untagged)
+        reason = reader.skipped_because(policy.discoveries, is_untagged=name in untagged)
         if reason is None:
-            status, found_at = (refreshing or {}).get(name, ("", _LONG_AGO))
-            refresh = status if now - found_at < _REFRESH_KEPT else None
+            refresh = _recent_refresh(refreshing or {}, name, now)
             if name in undescribed:
                 reader.note_undescribed()
             members.append(reader.read(refresh, is_unread=name in unread, with_machines=name in with_machines))
         else:
             skipped.append(Skipped(namespace=reader.key.namespace, name=name, reason=reason))
     return members, skipped
+
+
+def _recent_refresh(refreshing: Mapping[str, tuple[str, datetime]], name: str, now: datetime) -> str | None:
+    status, found_at = refreshing.get(name, ("", _LONG_AGO))
+    return status if now - found_at < _REFRESH_KEPT else None
 
 
 def machine_nodes(members: Iterable[Member], *, orders: bool) -> dict[str, MachineNode]:

@@ -16,6 +16,7 @@ _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _ZONES = ("topology.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone")
 _REGION = "topology.kubernetes.io/region"
 _GPUS = "nvidia.com/gpu"
+NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
 _MIB = 2**20
 
 Described = Mapping[str, Any]
@@ -65,7 +66,7 @@ def generic_labels(type: str, region: str, zone: str, node_group: Described, of_
 def node_group_labels(node_group: Described) -> dict[str, str]:
     """Return the labels that EKS gives the nodes of a managed node group. They replace those of tags."""
     own = {
-        "eks.amazonaws.com/nodegroup": node_group.get("nodegroupName"),
+        NODE_GROUP_LABEL: node_group.get("nodegroupName"),
         "eks.amazonaws.com/capacityType": node_group.get("capacityType"),
     }
     labels = {key: str(value) for key, value in own.items() if value}

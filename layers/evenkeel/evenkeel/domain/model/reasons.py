@@ -277,6 +277,7 @@ class Rule(StrEnum):
     NOT_OF_CLUSTER = "not-of-cluster", Topic.NOTE
     UNUSED_ANSWER = "unused-answer", Topic.NOTE
     NODE_GROUPS_ALONE = "node-groups-alone", Topic.NOTE
+    ACTIVITIES_ALONE = "activities-alone", Topic.NOTE
     ACTIVITIES_NOT_READ = "activities-not-read", Topic.NOTE
     DEMAND_OFF = "demand-off", Topic.NOTE
     # demand: why there is no advice
