@@ -126,3 +126,19 @@ def test_a_change_of_bounds_waits_for_no_read_while_reads_are_fresh() -> None:
     before = stage.clock.now()
     stage.run()
     assert stage.clock.now() - before < timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("seconds", [15, 25])
+def test_a_process_that_a_person_has_suspended_stays_suspended_even_if_reads_do_not_show_it_yet(seconds: int) -> None:
+    for seed in range(6):
+        stage, names = outage()
+        stage.api.behavior.become(worst())
+        stage.api.behavior.chance.seed(seed)
+        for name in names:
+            stage.api.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["Terminate"])
+        stage.api.clock.run(timedelta(seconds=seconds))
+        for _ in range(3):
+            stage.run()
+            assert all(stage.group(name).suspended for name in names)
+            stage.minutes(1)
+        assert not any('"unfinished"' in stage.decision(name) for name in names)

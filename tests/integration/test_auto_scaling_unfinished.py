@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -11,7 +12,7 @@ from evenkeel.domain.model.groups import GroupKey
 from evenkeel.record import ControlRecord
 from sandbox.auto_scaling.behavior import Behavior, worst
 from sandbox.auto_scaling.calls import AwsError
-from tests.auto_scaling_groups import REGION, Stage, outage
+from tests.auto_scaling_groups import REGION, ZONES, Stage, outage
 from tests.auto_scaling_pods import MortalClient
 from tests.crashing import How, KilledError, Life
 from tests.crashing import Mortal as MortalPort
@@ -171,3 +172,60 @@ def test_a_group_that_was_deleted_meanwhile_ends_the_write_too() -> None:
     del stage.api.groups.by_name[left]
     check(stage, stack, 2)
     assert stage.store.load("demo").unfinished == ()
+
+
+def suspend(stage: Stage, name: str) -> None:
+    """Suspend Terminate as a person does, two minutes before Evenkeel's next check."""
+    stage.api.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["Terminate"])
+    stage.minutes(2)
+
+
+def replace_group(stage: Stage, name: str) -> None:
+    """Delete the group, and create one with the same name, whose Terminate is suspended."""
+    del stage.api.groups.by_name[name]
+    stage.put(name, ZONES[1], 0, 2, 9)
+    stage.minutes(2)
+    suspend(stage, name)
+
+
+def suspend_again(stage: Stage, name: str) -> None:
+    """Resume Terminate, as a person does who is told so, and suspend it later."""
+    stage.api.resume_processes(AutoScalingGroupName=name, ScalingProcesses=["Terminate"])
+    stage.minutes(2)
+    suspend(stage, name)
+
+
+@pytest.mark.parametrize("others", [replace_group, suspend_again])
+def test_a_process_that_a_person_has_suspended_since_stays_suspended(others: Callable[[Stage, str], None]) -> None:
+    for stage, stack, place in crashes():
+        (left,) = suspended(stage)
+        others(stage, left)
+        check(stage, stack, 3)
+        assert suspended(stage) == [left], place
+        assert '"unfinished"' not in stage.decision(left), place
+        assert stage.observe()[left].frozen_because is not None, place
+
+
+def test_a_write_that_follows_an_unfinished_one_still_resumes_its_process() -> None:
+    """A second run is killed, too, before it resumes the process that the first one has suspended."""
+    count = 0
+    for stage, stack, place in crashes():
+        stage.api.clock.run(timedelta(seconds=45))
+        stage.store._leases.clear()  # the first run has begun the write at its end
+        life = Life(at=-1, how=How.BEFORE)
+        stage.clusters.wrap = lambda client, life=life: MortalClient(client, life)
+        stage.api.before = partial(_kill_at, "ResumeProcesses", life)
+        with suppress(KilledError):
+            worker(stage.store, stage.clusters, stage.clock, stage.queue)("demo", "a test", plenty)
+        stage.api.before = lambda _name, _request: None
+        stage.clusters.wrap = lambda same: same
+        count += '"since"' in "".join(map(stage.decision, stage.api.groups.by_name))
+        check(stage, stack, 4)
+        assert suspended(stage) == [], place
+    assert count
+
+
+def _kill_at(fatal: str, life: Life, name: str, _request: object) -> None:
+    if name == fatal:
+        life.dead = True
+        raise KilledError(name)

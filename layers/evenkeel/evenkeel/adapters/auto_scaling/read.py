@@ -21,6 +21,7 @@ from evenkeel.adapters.auto_scaling.installers import (
     clusters_of,
     control_plane_tag,
 )
+from evenkeel.adapters.auto_scaling.suspensions import TERMINATE, is_suspended, is_suspended_by_others, suspended
 from evenkeel.adapters.auto_scaling.templates import (
     ARCH,
     OS,
@@ -85,7 +86,7 @@ _OPTIONS = NODE_TEMPLATE + "autoscaling-options/"
 # EKS sets DEGRADED for refused launches, which are the failures that Evenkeel exists for. In every other status, EKS
 # changes the node group. This includes a status that AWS adds later.
 _FREE_STATUSES = frozenset({"ACTIVE", "DEGRADED"})
-_LAUNCH_PROCESS, _TERMINATE_PROCESS = "Launch", "Terminate"
+_LAUNCH_PROCESS = "Launch"
 _LAUNCH, _INTO_WARM_POOL = "Launching a new EC2 instance", "into warm pool"
 _ENDED = frozenset({"Failed", "Successful", "Cancelled"})
 _LAUNCHED = re.compile(rf"{_LAUNCH}(?: from warm pool)?: (\S+)")
@@ -244,11 +245,6 @@ def is_ended_launch(activity: Described) -> bool:
     return _is_launch(activity) and activity.get("StatusCode") in _ENDED
 
 
-def is_suspended(described: Described, process: str) -> bool:
-    """Return True if the process of the group is suspended."""
-    return process in _suspended(described)
-
-
 def read_move(text: str, described: Described) -> dict[str, Any]:
     """Return the fields of ``WrittenByUs`` for a move tag: ``move`` if the change of replicas is done.
 
@@ -273,11 +269,6 @@ def _counts(instance: Described) -> bool:
 def _groups_of(node_group: Described) -> list[str]:
     resources = node_group.get("resources") or {}
     return [str(group.get("name")) for group in resources.get("autoScalingGroups") or ()]
-
-
-def _suspended(described: Described) -> dict[str, str]:
-    processes = described.get("SuspendedProcesses") or ()
-    return {str(process.get("ProcessName")): str(process.get("SuspensionReason") or "") for process in processes}
 
 
 class _GroupReader:
@@ -479,7 +470,7 @@ class _GroupReader:
             return Reason.of(Rule.NODE_GROUP_BUSY, name=str(node_group.get("nodegroupName")), status=status)
         if reason := no_room(self._tags):
             return reason
-        return None if self._is_being_written() else self._suspension(_TERMINATE_PROCESS)
+        return None if self._is_being_written() else self._suspension(TERMINATE)
 
     def _control_plane(self) -> Reason | None:
         """Return the reason that names the tag of a control plane or a bastion; None: there is no such tag."""
@@ -488,17 +479,18 @@ class _GroupReader:
 
     def _suspension(self, process: str) -> Reason | None:
         """Return the reason that names the suspended process; None: it is not suspended."""
-        suspended = _suspended(self._item)
-        if process not in suspended:
+        reasons = suspended(self._item)
+        if process not in reasons:
             return None
-        because, name = suspended[process] or "no reason given", shlex.quote(self._name)
+        because, name = reasons[process] or "no reason given", shlex.quote(self._name)
         return Reason.of(Rule.PROCESS_SUSPENDED, process=process, because=because, name=name)
 
     def _is_being_written(self) -> bool:
         """Return True if Evenkeel has suspended Terminate for a write, which the next run ends."""
         published = read_published(self._decision)
         is_recent = published is not None and abs(self._now - published.at) < _WRITE_ENDS_WITHIN
-        return is_recent and may_be_suspended(self._decision)
+        decision = self._decision or ""
+        return is_recent and may_be_suspended(decision) and not is_suspended_by_others(self._item, decision)
 
     # Instances
 

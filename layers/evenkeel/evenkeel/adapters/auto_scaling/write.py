@@ -30,7 +30,7 @@ changed. ``resume`` ends an unfinished write.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi
@@ -43,11 +43,16 @@ from evenkeel.adapters.auto_scaling.read import (
     busy_status,
     instances_of,
     is_running,
-    is_suspended,
     is_terminating,
     lacks_room,
     node_group_of,
     tags_of,
+)
+from evenkeel.adapters.auto_scaling.suspensions import (
+    RUN_ENDS_WITHIN,
+    TERMINATE,
+    is_suspended,
+    is_suspended_by_others,
 )
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, MOVE
 from evenkeel.application.errors import (
@@ -65,6 +70,7 @@ from evenkeel.domain.rebalancing.annotations import (
     is_unfinished,
     may_be_suspended,
     read_published,
+    suspends_since,
     writer_of,
 )
 from evenkeel.domain.rebalancing.writes import Patch
@@ -75,10 +81,7 @@ _PLANNED_FROM = (
     *("AutoScalingGroupARN", "AvailabilityZones", "DesiredCapacityType", "MixedInstancesPolicy"),
     *("MinSize", "MaxSize", "DesiredCapacity", "Status", "Operator"),
 )
-_TERMINATE = "Terminate"
 _UPDATE = "update_auto_scaling_group"
-# Another run may still carry out an unfinished write that is younger.
-_UNFINISHED_AFTER = timedelta(seconds=60)
 _CALLS_SUSPENDED = 5  # of a write, from a tag until it resumes the process
 _REPAIRS = 3  # how often the desired capacity is raised to the instances before the process is resumed anyway
 # Seconds between reads of a group that do not show yet what was sent. Auto Scaling's documentation does not say how old
@@ -135,6 +138,7 @@ class _Change:
 class _Sent:
     """The numbers that one write has sent. Only a read that shows them is certainly no older than they are."""
 
+    decision: str  # of the write, which has not ended
     newest: Described = field(default_factory=dict)
     surplus: int = 0  # the instances that AWS keeps above the desired capacity
     numbers: dict[str, int] = field(default_factory=dict)
@@ -210,7 +214,7 @@ class GroupWriter:
         self._confirm_raise(member, change, tags_before)
         written = self._write_numbers(name, change)
         if earlier:
-            written = self._resume(name, _Sent())
+            written = self._resume(name, _Sent(decision=self._decisions[name]))
         self._confirm_gone(member, change, tags)
         last = {} if move is None else {MOVE: move}
         self._write_tags(member, last)
@@ -229,7 +233,7 @@ class GroupWriter:
         self._confirm_raise(member, change, tags_before)
         self._write_numbers(member.name, change)
         if earlier:
-            self._resume(member.name, _Sent())
+            self._resume(member.name, _Sent(decision=self._decisions[member.name]))
         self._save(member.name, "")
         self._delete_tags(member.name, {**tags, **tags_before})
         self.unfinished.discard(member.name)
@@ -241,12 +245,13 @@ class GroupWriter:
 
         Return True if an earlier write may have left a process suspended, which this write does not resume by itself.
         """
-        name, earlier = member.name, may_be_suspended(self._decision_of(change.newest))
+        name, before = member.name, self._decision_of(change.newest)
+        earlier = may_be_suspended(before)
         if change.may_terminate and not self._api.may_begin(_CALLS_SUSPENDED):
             raise TooLateError(f"{self._place(member)}: too little time is left to end a write")
         self.unfinished.add(name)
-        suspends = change.may_terminate or earlier
-        self._save(name, begun(decision, change.before, writer=self._writer, suspends=suspends))
+        suspends, since = change.may_terminate or earlier, suspends_since(before)
+        self._save(name, begun(decision, change.before, writer=self._writer, suspends=suspends, since=since))
         return earlier and not change.may_terminate
 
     def _end(self, name: str, decision: str, bounds: Bounds, *, at: datetime | None = None) -> None:
@@ -340,9 +345,9 @@ class GroupWriter:
             return False
         self.unfinished.add(name)
         published = read_published(decision)
-        if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
-            return False
-        group = self._resume(name, _Sent()) if may_be_suspended(decision) else self._api.group(name)
+        if published is not None and abs(now - published.at) < RUN_ENDS_WITHIN:
+            return False  # another run may still carry it out
+        group = self._resume(name, _Sent(decision=decision)) if may_be_suspended(decision) else self._api.group(name)
         self._end(name, decision, _bounds(group))
         return True
 
@@ -430,11 +435,11 @@ class GroupWriter:
 
     def _write_suspended(self, name: str, change: _Change) -> Described:
         """Write max or the desired capacity while Terminate is suspended. Resume it whatever reads show."""
-        self._api.write("suspend_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
-        sent = _Sent()
+        self._api.write("suspend_processes", name, AutoScalingGroupName=name, ScalingProcesses=[TERMINATE])
+        sent = _Sent(decision=self._decisions[name])
         try:
             # A read that shows the suspended process is no older than it. So it shows all earlier orders of others.
-            before = self._read_until(name, lambda group: is_suspended(group, _TERMINATE))
+            before = self._read_until(name, lambda group: is_suspended(group, TERMINATE))
             sent.newest, sent.surplus = before, min(change.surplus, _surplus(before))
             self._send_numbers(name, change, sent)
         finally:
@@ -448,7 +453,8 @@ class GroupWriter:
         if _bounds(group) not in (change.before, Bounds(low, change.before.max)):
             raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds since it was read")
         is_same = group["DesiredCapacity"] == expected and _surplus(group) == change.surplus
-        if not (is_same and is_suspended(group, _TERMINATE)):
+        is_ours = is_suspended(group, TERMINATE) and not is_suspended_by_others(group, sent.decision)
+        if not (is_same and is_ours):
             # Its order would be lost, and Cluster Autoscaler could write the lower number that it reads meanwhile.
             raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
         if change.interim_bounds != _bounds(group):
@@ -477,12 +483,13 @@ class GroupWriter:
         """Resume the process Terminate, once the desired capacity covers all instances. Return the group.
 
         Others have raised the desired capacity if there are more instances. Without this, AWS would terminate some.
+        A process that another writer has suspended stays suspended.
         """
         try:
             group = self._newest(name, sent)
             for _ in range(_REPAIRS):
                 count = len(instances_of(group)) - sent.surplus
-                if count <= group["DesiredCapacity"]:
+                if count <= group["DesiredCapacity"] or is_suspended_by_others(group, sent.decision):
                     break
                 if count > group["MaxSize"]:
                     self._send_bounds(name, Bounds(group["MinSize"], count))
@@ -491,13 +498,20 @@ class GroupWriter:
                 sent.add(DesiredCapacity=count)
                 group = self._newest(name, sent)
         finally:
-            try:
-                self._api.write("resume_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
-            except (ForbiddenError, ClusterUnavailableError) as error:
-                self._not_resumed = error
-                raise
-        suspended = [each for each in group.get("SuspendedProcesses") or () if each.get("ProcessName") != _TERMINATE]
+            is_ours = not is_suspended_by_others(sent.newest, sent.decision)
+            if is_ours:
+                self._send_resume(name)
+        if not is_ours:
+            return group
+        suspended = [each for each in group.get("SuspendedProcesses") or () if each.get("ProcessName") != TERMINATE]
         return {**group, "SuspendedProcesses": suspended}
+
+    def _send_resume(self, name: str) -> None:
+        try:
+            self._api.write("resume_processes", name, AutoScalingGroupName=name, ScalingProcesses=[TERMINATE])
+        except (ForbiddenError, ClusterUnavailableError) as error:
+            self._not_resumed = error
+            raise
 
     def _send_bounds(self, name: str, bounds: Bounds) -> None:
         self._sent_max[name] = bounds.max
@@ -561,7 +575,7 @@ def _state(described: Described) -> dict[str, object]:
     return {
         **{field: described.get(field) for field in _PLANNED_FROM},
         "Tags": tags_of(described),  # also those by which the record selects the group
-        "SuspendedProcesses": [is_suspended(described, process) for process in ("Launch", _TERMINATE)],
+        "SuspendedProcesses": [is_suspended(described, process) for process in ("Launch", TERMINATE)],
         "Instances": {
             instance["InstanceId"]: (is_running(instance), is_terminating(instance))
             for instance in described.get("Instances") or ()

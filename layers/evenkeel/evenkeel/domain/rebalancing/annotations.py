@@ -12,6 +12,7 @@ from evenkeel.domain.model.groups import Bounds, PublishedBounds, State
 from evenkeel.domain.model.values import BadValueError, read_count
 
 _NUMBERS = ("min", "max", "requested", "before", "target")  # of a decision
+_UNTIL_ENDED = ("unfinished", "suspends", "since", "why")  # of a decision whose write has not ended
 
 
 def write_published(published: PublishedBounds, target: int, why: str) -> str:
@@ -99,10 +100,23 @@ def may_be_suspended(text: str | None) -> bool:
     return is_unfinished(text) and _object(text).get("suspends") is not False
 
 
+def suspends_since(text: str | None) -> datetime | None:
+    """Return when the unfinished writes of a group have begun; None: the decision does not show it.
+
+    The last of them stores this time, because each of them may have suspended the process.
+    """
+    published, value = read_published(text), _object(text)
+    return (_time(value.get("since")) or published.at) if published is not None and may_be_suspended(text) else None
+
+
 def ended_at(text: str | None) -> datetime | None:
     """Return when the write of several requests has ended; None: it has not, or the decision does not show it."""
+    return _time(_object(text).get("ended"))
+
+
+def _time(value: object) -> datetime | None:
     try:
-        at = datetime.fromisoformat(str(_object(text).get("ended")))
+        at = datetime.fromisoformat(str(value))
     except ValueError:
         return None
     return at if at.tzinfo is not None else None
@@ -125,14 +139,16 @@ def _object(text: str | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def begun(text: str, bounds: Bounds, *, writer: str, suspends: bool) -> str:
+def begun(text: str, bounds: Bounds, *, writer: str, suspends: bool, since: datetime | None = None) -> str:
     """Return the decision of a write of several requests, as it is stored before the first request.
 
     It says nothing about replicas, because they have not changed yet. ``bounds``: those before the write. ``writer``:
-    the stack and the cluster. ``suspends``: True if the write suspends a process of the group.
+    the stack and the cluster. ``suspends``: True if the write suspends a process of the group. ``since``: the
+    ``suspends_since`` of an earlier write that has not ended.
     """
     value = {name: each for name, each in json.loads(text).items() if name not in (*_NUMBERS, "why")}
     value |= {"min": bounds.min, "max": bounds.max, "unfinished": True, **({} if suspends else {"suspends": False})}
+    value |= {"since": _moment(since)} if since is not None else {}
     return _text(value, writer)
 
 
@@ -143,7 +159,7 @@ def ended(text: str, bounds: Bounds, *, writer: str, at: datetime | None, now: d
     ``writer``: the stack and the cluster. ``at``: the time of the decision; None: the time of the text. ``now``: when
     the write has ended.
     """
-    value = {name: each for name, each in json.loads(text).items() if name not in ("unfinished", "suspends", "why")}
+    value = {name: each for name, each in json.loads(text).items() if name not in _UNTIL_ENDED}
     value |= {"min": bounds.min, "max": bounds.max, "ended": now.isoformat()}
     return _text(value | ({"at": _moment(at)} if at is not None else {}), writer)
 
