@@ -12,6 +12,7 @@ from tests.builders import MINUTE, Played, machines, numbers, zones
 from tests.parts import replace
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+SOLD_OUT = "InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity"
 REFUSED = (
     "Your requested instance type (g4dn.xlarge) is not supported in your requested Availability Zone (a). Please retry "
     "your request by not specifying an Availability Zone or choosing b, c."
@@ -27,13 +28,21 @@ def with_machines(played: Played, zone: str, group: NodeGroup) -> None:
     played.groups = [group if each.identity.zone == zone else each for each in played.groups]
 
 
-def refuse(played: Played, zone: str = "a") -> None:
+def refuse(played: Played, zone: str = "a", message: str = REFUSED) -> None:
     """One more node is ordered in the zone, and refused now."""
     (group,) = [each for each in played.groups if each.identity.zone == zone]
     (*ran, new) = machines(replace(group, requested=group.running + 1), MINUTE).machines or ()
-    failure = MachineFailure(code="Failed", message=REFUSED, at=played.now)
+    failure = MachineFailure(code="Failed", message=message, at=played.now)
     failed = replace(new, created_at=played.now, failure=failure)
     with_machines(played, zone, replace(group, requested=group.running + 1, machines=(*ran, failed)))
+
+
+def wait(played: Played, zone: str = "a") -> None:
+    """One more node is ordered in the zone, which does not answer."""
+    (group,) = [each for each in played.groups if each.identity.zone == zone]
+    (*ran, new) = machines(replace(group, requested=group.running + 1), MINUTE).machines or ()
+    waiting = replace(new, created_at=played.now)
+    with_machines(played, zone, replace(group, requested=group.running + 1, machines=(*ran, waiting)))
 
 
 def give_up(played: Played, zone: str = "a") -> None:
@@ -118,6 +127,62 @@ def test_a_machine_that_was_ordered_by_hand_and_runs_ends_the_fence() -> None:
         ),
     )
     assert state_of(played, 60) is not State.FENCED
+
+
+def test_a_zone_that_lacks_capacity_for_another_type_waits_for_minutes() -> None:
+    played = pool()
+    refuse(played)
+    played.look()
+    give_up(played)
+    played.groups = [replace(each, template=GroupTemplate(key="m5")) for each in played.groups]
+    assert state_of(played, 60) is State.PROBING
+    played.look(60)
+    refuse(played, message=SOLD_OUT)
+    assert state_of(played, 60) is State.FENCED
+    give_up(played)
+    assert state_of(played, 900) is State.PROBING
+
+
+def test_silence_of_another_type_is_no_refusal_of_the_former_one() -> None:
+    played = pool()
+    refuse(played)
+    played.look()
+    give_up(played)
+    played.groups = [replace(each, template=GroupTemplate(key="m5")) for each in played.groups]
+    assert state_of(played, 60) is State.PROBING
+    wait(played)
+    played.look(60)
+    (fenced, *_) = played.look(900).groups
+    assert fenced.state is State.FENCED
+    assert not any("does not offer" in text for text in sentences(fenced.reasons))
+    give_up(played)
+    assert state_of(played, 1200) is State.PROBING
+
+
+def test_a_failure_of_capacity_shows_that_the_zone_offers_the_type() -> None:
+    played = pool()
+    refuse(played)
+    played.look()
+    give_up(played)
+    played.look(600)
+    refuse(played, message=SOLD_OUT)
+    assert state_of(played, 60) is State.FENCED
+    give_up(played)
+    assert state_of(played, 900) is State.PROBING
+
+
+def test_silence_at_the_daily_try_is_followed_by_another_day() -> None:
+    played = pool()
+    refuse(played)
+    played.look()
+    give_up(played)
+    assert state_of(played, (DAY + MINUTE).total_seconds()) is State.PROBING
+    wait(played)
+    played.look(60)
+    assert state_of(played, 900) is State.FENCED
+    give_up(played)
+    assert state_of(played, (DAY - MINUTE).total_seconds()) is State.FENCED
+    assert state_of(played, 120) is State.PROBING
 
 
 @pytest.mark.parametrize(

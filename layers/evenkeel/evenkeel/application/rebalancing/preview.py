@@ -15,6 +15,7 @@ from evenkeel.domain.model.policy import Policy, PoolSettings
 from evenkeel.domain.model.pools import AnyPool, InvalidPool
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import near, quote
+from evenkeel.domain.rebalancing.health.not_offered import backoff_after
 from evenkeel.domain.rebalancing.membership.pausing import freeze_paused
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.record import ClusterRecord
@@ -77,7 +78,8 @@ class Preview:
             backoff_until = None if state is None else state.failure.backoff_until
             if state is not None and backoff_until is not None and self.now <= backoff_until:
                 until.append(backoff_until)
-                since.append(backoff_until - self.pool(pool.id).settings.backoff.length(state.failure.failures))
+                backoff = backoff_after(state.failure.message, self.pool(pool.id).settings.backoff)
+                since.append(backoff_until - backoff.length(state.failure.failures))
         elif state is not None:
             is_unhealthy = plan.group.status.unhealthy is not None
             began = {

@@ -50,7 +50,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
     failure that is dated after ``now`` counts once, as a failure at ``now``. A timeout or an unknown failure replaces
     the class of a quota or configuration failure only after a success, or if ``overrides`` is True.
     """
-    failure, arrivals, policy = state.failure, state.arrivals, backoff_after(message, policy)
+    failure, arrivals = state.failure, state.arrivals
     ahead = failure.ahead
     if at in ahead:
         return state
@@ -60,14 +60,16 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
     earlier = failure.reports or ((failure.last_failure,) if failure.last_failure is not None else ())
     if at in earlier or (deliveries and at <= max(deliveries)):
         return state if ahead == failure.ahead else replace(state, failure=replace(failure, ahead=ahead))
+    newest = failure.last_failure is None or at > failure.last_failure
+    replaces_reason = _replaces_reason(state, failure_class, newest=newest, overrides=overrides)
+    reason = message if replaces_reason else failure.message
+    policy = backoff_after(reason, policy)
     # Failures without a stored report are older: there were too many reports, or a person edited the stored state.
     unreported = max(0, failure.failures - _fold(earlier, 0, policy, arrivals.ended)[0]) if earlier else 0
     failures, until, reports = _fold({*earlier, at}, unreported, policy, arrivals.ended)
-    if failure.backoff_until is not None:
+    if failure.backoff_until is not None and not (newest and _is_day_over(state, reason)):
         # A late report may start an earlier backoff, but never shortens a backoff.
         until = max(until, failure.backoff_until)
-    newest = failure.last_failure is None or at > failure.last_failure
-    replaces_reason = _replaces_reason(state, failure_class, newest=newest, overrides=overrides)
     if newest and arrivals.slow_start:
         # After each failure, slow start counts new nodes from 0 again.
         arrivals = replace(arrivals, slow_start=0, running_seen=None)
@@ -77,7 +79,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
         backoff_until=until,
         last_failure=at if newest else failure.last_failure,
         failure_class=failure_class if replaces_reason else failure.failure_class,
-        message=message[:1024] if replaces_reason else failure.message,
+        message=reason[:1024],
         template="" if replaces_reason else failure.template,
         reports=reports,
         ahead=ahead,
@@ -88,12 +90,18 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
 def _replaces_reason(state: GroupState, failure_class: FailureClass, *, newest: bool, overrides: bool) -> bool:
     """Return True if class and message of a further failure replace the stored ones."""
     reason = state.failure.failure_class
-    if state.is_failing and failure_class.is_vague and is_not_offered(state.failure.message):
+    is_day = state.is_failing and not state.fence_ended and is_not_offered(state.failure.message)
+    if is_day and failure_class.is_vague:
         return False  # replicas that wait in vain say nothing new
     if newest:
         return overrides or not (state.is_failing and failure_class.is_vague and not reason.moves_elsewhere)
     # The cloud's own reason replaces a timeout, even if the cloud reports it late.
     return state.is_failing and reason.is_vague and not failure_class.is_vague
+
+
+def _is_day_over(state: GroupState, reason: str) -> bool:
+    """Return True if the zone has offered the machine type since, or its failure now has another reason."""
+    return is_not_offered(state.failure.message) and (state.fence_ended or not is_not_offered(reason))
 
 
 def _fold(

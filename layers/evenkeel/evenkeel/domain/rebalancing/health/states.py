@@ -32,7 +32,7 @@ from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.model.values import provider_words
 from evenkeel.domain.rebalancing.health.backoff import impaired_until, own_state
-from evenkeel.domain.rebalancing.health.not_offered import has_new_template, is_not_offered
+from evenkeel.domain.rebalancing.health.not_offered import backoff_after, has_new_template, is_not_offered
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 from evenkeel.domain.rebalancing.health.unhealthy import PROBE_AFTER
 
@@ -285,7 +285,8 @@ def _lost_before(draft: Draft, health: _Health, backoff: BackoffPolicy, now: dat
     if draft.state is State.PROBING:
         return failure.backoff_until if now > failure.backoff_until else None
     is_fence = draft.state is State.FENCED and draft.group.status.launches_stopped is None
-    return failure.backoff_until - backoff.length(failure.failures) - backoff.initial if is_fence else None
+    length = backoff_after(failure.message, backoff).length(failure.failures)
+    return failure.backoff_until - length - backoff.initial if is_fence else None
 
 
 def _facts(failure: FailureHistory) -> Mapping[str, Fact]:
