@@ -47,6 +47,7 @@ from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
 from evenkeel.domain.rebalancing.dry_run import is_cluster_dry
 from evenkeel.domain.rebalancing.membership.discovery import Discovery, discovery_forms
+from evenkeel.domain.rebalancing.membership.lost_groups import POOL_TAG
 from evenkeel.domain.rebalancing.membership.pausing import lasts, still_paused
 from evenkeel.domain.rebalancing.restore import is_restored
 from evenkeel.validation import (
@@ -598,16 +599,22 @@ class ClusterRecord(ClusterPolicy):
 
     @property
     def pools_fault(self) -> str:
-        """Return why the stack cannot write the pools of the record, and what to do; empty: it can.
+        """Return why AWS would deny writes to pools of the record, and what to do; empty: it would not.
 
         A stored record with such a fault stays readable, so this is no validation of the model.
         """
-        discovered = self.discovered_pools
-        if not isinstance(self.access, AutoScalingAccess) or discovered is None or discovered.discover == "off":
+        if not isinstance(self.access, AutoScalingAccess):
             return ""
-        return (
-            "pools: discover is similar, and a stack may write only Auto Scaling groups with tag evenkeel.dev/pool: "
-            "set that tag (evenkeel plan --auto-scaling prints how), and discover: 'off' or no pools here"
+        only = f"a stack may write only Auto Scaling groups with tag {POOL_TAG}"
+        if self.discovered_pools is not None and self.discovered_pools.discover != "off":
+            return (
+                f"pools: discover is similar, and {only}: set that tag (evenkeel plan --auto-scaling prints how), "
+                "and discover: 'off' or no pools here"
+            )
+        return "; ".join(
+            f"pools[{at}].selector: {only}: set {POOL_TAG}={pool.name} on the groups, and leave selector out"
+            for at, pool in enumerate(self.pool_entries)
+            if pool.selector and POOL_TAG not in pool.selector
         )
 
     @property

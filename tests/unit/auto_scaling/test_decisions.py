@@ -2,12 +2,10 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from evenkeel.adapters.auto_scaling.decisions import decision_of
-from evenkeel.adapters.own_annotations import DECISION
 from evenkeel.domain.model.groups import Bounds, PublishedBounds
 from evenkeel.domain.rebalancing.annotations import (
     begun,
@@ -37,10 +35,6 @@ def tagged(minutes: int = 0, writer: str = OURS) -> str:
     return for_tag(text(minutes), 256, writer=writer)
 
 
-def group(tag: str | None) -> dict[str, Any]:
-    return {"Tags": [{"Key": "other", "Value": "x"}, *([{"Key": DECISION, "Value": tag}] if tag is not None else [])]}
-
-
 @pytest.mark.parametrize(
     ("tag", "in_table", "counts"),
     [
@@ -59,12 +53,12 @@ def group(tag: str | None) -> dict[str, Any]:
 def test_the_stored_decision_counts_unless_the_tag_is_newer_or_names_another_writer(
     tag: str | None, in_table: str | None, counts: str | None
 ) -> None:
-    assert decision_of(group(tag), in_table, OURS) == counts
+    assert decision_of(tag, in_table, OURS) == counts
 
 
 def test_an_unfinished_write_counts_even_if_the_tag_has_been_removed() -> None:
     begins = begun(text(), Bounds(0, 9), writer=OURS, suspends=True)
-    assert decision_of(group(None), begins, OURS) == begins
+    assert decision_of(None, begins, OURS) == begins
 
 
 @pytest.mark.parametrize("suspends", [True, False])

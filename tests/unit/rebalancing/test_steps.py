@@ -49,7 +49,7 @@ AFTER = [
 ]
 ORDERS = ["raise_to_minimum", "begin_request", "carry_out_request", "order_to_survive", "converge"]
 LEVELLED = [*ORDERS, "size"]
-MINIMA_FIRST = ["size", "raise_to_own_minimum", *ORDERS]
+MINIMA_FIRST = ["size", "raise_to_strategy_minima", *ORDERS]
 
 
 @pytest.mark.parametrize(

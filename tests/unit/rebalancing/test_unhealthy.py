@@ -208,6 +208,7 @@ def test_pools_of_one_zone_are_counted_together() -> None:
 
 def test_a_group_without_a_zone_is_counted_alone() -> None:
     (found, nodes), other = zone("a", 4, 4, in_zone=None), zone("b", 4)
+    nodes = [replace(node, labels={}) for node in nodes]
     reason = planned([(found, nodes), other]).pools[0].groups[0].reasons[0]
     assert (reason.rule, reason.facts["broken"]) == (Rule.GROUP_UNHEALTHY, 4)
 

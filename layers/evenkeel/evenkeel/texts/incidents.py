@@ -67,22 +67,21 @@ def _todo_part(incident: Incident) -> str:
 
 def explains(incident: Incident) -> bool:
     """Return True if the incident's command is ``explain``, which only shows more details."""
-    return incident.kind is not IncidentKind.LOST_GROUP and _text(incident, "command").startswith("explain")
+    return _text(incident, "command").startswith("explain")
 
 
 def command_line(incident: Incident, cluster: str, stack: str) -> str:
     """Return the command to run, quoted for a shell."""
-    if incident.kind is IncidentKind.LOST_GROUP and incident.problems:
-        return _tagging(incident)
-    facts = {"pool": incident.pool, "stack": stack}
+    region = str(incident.problems[0].facts.get("region", "")) if incident.problems else ""
+    facts = {"pool": incident.pool, "stack": stack, "region": region}
     action, *options = [fill(word, facts) for word in _text(incident, "command").split()]
     if action == "aws":
-        return shlex.join([action, *options])
+        return shlex.join([action, *options, *_lost_tags(incident)])
     return shlex.join(["evenkeel", action, "--stack", stack, "--cluster", cluster, *options])
 
 
-def _tagging(incident: Incident) -> str:
-    """Return the command that sets the lost tags of groups again. A tag without a known value gets "true"."""
+def _lost_tags(incident: Incident) -> list[str]:
+    """Return the tags that groups have lost, as arguments of a command. A tag without a known value gets "true"."""
     words = []
     for group in incident.problems:
         tags = group.facts.get("tags")
@@ -90,8 +89,7 @@ def _tagging(incident: Incident) -> str:
             key, _, value = str(tag).partition("=")
             name = f"ResourceType=auto-scaling-group,ResourceId={group.facts['group']}"
             words.append(f"{name},Key={key},Value={value or 'true'},PropagateAtLaunch=false")
-    region = str(incident.problems[0].facts["region"])
-    return shlex.join(["aws", "autoscaling", "create-or-update-tags", "--region", region, "--tags", *words])
+    return words
 
 
 def outage_text(pools: Sequence[str]) -> str:

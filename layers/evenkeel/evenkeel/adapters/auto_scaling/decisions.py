@@ -5,9 +5,8 @@ that write the group. Without the tag, the group counts as never written: it has
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
-from evenkeel.adapters.own_annotations import DECISION
 from evenkeel.domain.rebalancing.annotations import is_unfinished, read_published, writer_of
 
 Decisions = Mapping[str, str]
@@ -39,13 +38,11 @@ class DecisionsInMemory:
         self._decisions.setdefault(cluster, {})[group] = decision
 
 
-def decision_of(described: Mapping[str, Any], stored: str | None, writer: str) -> str | None:
+def decision_of(tag: str | None, stored: str | None, writer: str) -> str | None:
     """Return the last decision about a group: the stored one, or else its tag. None: Evenkeel has not written it.
 
     The tag counts if another stack or cluster has written it, or an older release of Evenkeel, after the stored one.
     """
-    tags = (tag for tag in described.get("Tags") or () if isinstance(tag, Mapping))
-    tag = next((str(each.get("Value") or "") for each in tags if each.get("Key") == DECISION), None)
     if not stored or writer_of(tag) not in ("", writer):
         return tag
     if tag is None:

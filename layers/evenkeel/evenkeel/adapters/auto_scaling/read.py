@@ -169,7 +169,7 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     skipped: list[Skipped] = []
     for item in described:
         name = str(item.get("AutoScalingGroupName") or "")
-        decision = decision_of(item, (decisions or {}).get(name), writer)
+        decision = decision_of(tags_of(item).get(DECISION), (decisions or {}).get(name), writer)
         reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), writer, decision)
         reader.types = types
         reason = reader.skipped_because(policy.discoveries, is_untagged=name in untagged)
@@ -673,17 +673,12 @@ def _missing_tags(tags: Mapping[str, str], discoveries: Sequence[Discovery]) -> 
     )
 
 
-def lacks_room(tags: Mapping[str, str]) -> bool:
-    """Return True if Evenkeel's own tags do not fit."""
-    return len({key for key in tags if not key.startswith("aws:")} | {*OWN_TAGS}) > TAG_LIMIT
-
-
 def no_room(tags: Mapping[str, str]) -> Reason | None:
     """Return the reason why the group with these tags is not written: Evenkeel's own do not fit; None: they fit."""
-    if not lacks_room(tags):
+    keys = {key for key in tags if not key.startswith("aws:")}
+    if len(keys.union(OWN_TAGS)) <= TAG_LIMIT:
         return None
-    count = sum(not key.startswith("aws:") for key in tags)
-    return Reason.of(Rule.NO_ROOM_FOR_TAGS, count=count, needed=len(OWN_TAGS), limit=TAG_LIMIT)
+    return Reason.of(Rule.NO_ROOM_FOR_TAGS, count=len(keys), needed=len(OWN_TAGS), limit=TAG_LIMIT)
 
 
 _EFFECTS = {

@@ -44,7 +44,7 @@ from evenkeel.adapters.auto_scaling.read import (
     instances_of,
     is_running,
     is_terminating,
-    lacks_room,
+    no_room,
     node_group_of,
     tags_of,
 )
@@ -195,9 +195,12 @@ class GroupWriter:
         change, name = _change(self._unchanged(member), patch, named), member.name
         tags, tags_before = tags_of(change.newest), dict[str, str]()
         if patch.leaves:
-            self._leave(member, change, decision)
+            self._send(member, change, decision, tags_before)
+            self._save(name, "")
+            self._delete_tags(name, {**tags, **tags_before})
+            self.unfinished.discard(name)
             return
-        if lacks_room(tags):
+        if no_room(tags) is not None:
             raise RejectedError(f"{self._place(member)}: no room for Evenkeel's tags: remove tags of the group")
         if change.bounds == change.before and not change.changes_desired:
             return
@@ -206,37 +209,30 @@ class GroupWriter:
         if move is not None:
             tags_before[MOVE] = self._announced(member, move, change)
         is_new = DECISION not in tags or not self._decisions.get(name)
-        if is_new or tags_before or change.named or change.only_raises_max:
-            tags_before[DECISION] = for_tag(decision, _VALUE_LENGTH, writer=self._writer)
-        earlier = self._begin(member, change, decision)
-        self._write_tags(member, tags_before)
-        self._confirm_named(member, change, tags_before)
-        self._confirm_raise(member, change, tags_before)
-        written = self._write_numbers(name, change)
-        if earlier:
-            written = self._resume(name, _Sent(decision=self._decisions[name]))
+        written = self._send(member, change, decision, tags_before, is_new=is_new)
         self._confirm_gone(member, change, tags)
         last = {} if move is None else {MOVE: move}
-        self._write_tags(member, last)
+        self._write_tags(name, last)
         # Reads of the next seconds are old. A launch after an order may have failed by now, and is no earlier than it.
         at = None if change.changes_desired else self._api.now()
         self._end(name, decision, change.bounds, at=at)
         self._written[name] = _with_tags(written, {**tags, **tags_before, **last})
 
-    def _leave(self, member: Member, change: _Change, decision: str) -> None:
-        """Write the group's own numbers, and delete what Evenkeel has stored about it."""
-        tags, tags_before = tags_of(change.newest), dict[str, str]()
+    def _send(
+        self, member: Member, change: _Change, decision: str, tags: dict[str, str], *, is_new: bool = False
+    ) -> Described:
+        """Write tags and numbers, and return the group as it is then.
+
+        The writer is added to ``tags`` for a new group, with other tags, or where a read must be no older than a write.
+        """
+        if is_new or tags or change.named or change.only_raises_max:
+            tags[DECISION] = for_tag(decision, _VALUE_LENGTH, writer=self._writer)
         earlier = self._begin(member, change, decision)
-        if change.only_raises_max:
-            tags_before[DECISION] = for_tag(decision, _VALUE_LENGTH, writer=self._writer)
-        self._write_tags(member, tags_before)
-        self._confirm_raise(member, change, tags_before)
-        self._write_numbers(member.name, change)
-        if earlier:
-            self._resume(member.name, _Sent(decision=self._decisions[member.name]))
-        self._save(member.name, "")
-        self._delete_tags(member.name, {**tags, **tags_before})
-        self.unfinished.discard(member.name)
+        self._write_tags(member.name, tags)
+        self._confirm_named(member, change, tags)
+        self._confirm_raise(member, change, tags)
+        written = self._write_numbers(member.name, change)
+        return self._resume(member.name, _Sent(decision=self._decisions[member.name])) if earlier else written
 
     # The decision, in the table
 
@@ -264,7 +260,8 @@ class GroupWriter:
         self._decisions[name] = decision
 
     def _decision_of(self, described: Described) -> str | None:
-        return decision_of(described, self._decisions.get(str(described["AutoScalingGroupName"])), self._writer)
+        stored = self._decisions.get(str(described["AutoScalingGroupName"]))
+        return decision_of(tags_of(described).get(DECISION), stored, self._writer)
 
     def has_unfinished(self, described: Described) -> bool:
         """Return True if a write of the group has begun and not ended."""
@@ -335,7 +332,7 @@ class GroupWriter:
     def write_tag(self, member: Member, key: str, value: str) -> None:
         """Write one tag of a group."""
         newest = self._unchanged(member)
-        self._write_tags(member, {key: value})
+        self._write_tags(member.name, {key: value})
         self._written[member.name] = _with_tags(newest, {**tags_of(newest), key: value})
 
     def resume(self, described: Described, now: datetime) -> bool:
@@ -524,13 +521,10 @@ class GroupWriter:
 
     # Tags
 
-    def _write_tags(self, member: Member, tags: Mapping[str, str]) -> None:
-        if tags:
-            self._send_tags(member.name, tags)
-
-    def _send_tags(self, name: str, tags: Mapping[str, str]) -> None:
+    def _write_tags(self, name: str, tags: Mapping[str, str]) -> None:
         written = [{**_tag(name, key), "Value": value, "PropagateAtLaunch": False} for key, value in tags.items()]
-        self._api.write("create_or_update_tags", name, Tags=written)
+        if written:
+            self._api.write("create_or_update_tags", name, Tags=written)
 
     def _delete_tags(self, name: str, tags: Mapping[str, str]) -> None:
         own = [key for key in OWN_TAGS if key in tags]

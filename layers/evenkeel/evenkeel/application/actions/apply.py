@@ -6,17 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from evenkeel.access_config import ServiceAccountAccess
-from evenkeel.application.actions.call import (
-    Answer,
-    Call,
-    Digests,
-    Fields,
-    Flag,
-    Right,
-    action,
-    denied_selectors,
-    misfits_text,
-)
+from evenkeel.application.actions.call import Answer, Call, Digests, Fields, Flag, Right, action, misfits_text
 from evenkeel.application.errors import (
     AccessError,
     AccessRefusedError,
@@ -112,8 +102,8 @@ def _compared(
 def _faults(call: Call, record: ClusterRecord, registered: Registered | None) -> Sequence[str]:
     """Return why the cluster cannot be read or written with this record. Only the identity of checks is tried."""
     before, control = (registered.record, registered.control) if registered else (None, ControlRecord())
-    if faults := [*denied_selectors(record), *call.lost_access(record)]:
-        return faults
+    if lost := call.lost_access(record):
+        return lost
     if isinstance(before, ClusterRecord) and _is_reached_alike(record, before):
         return ()
     if isinstance(record.access, ServiceAccountAccess) and not isinstance(before, ClusterRecord):

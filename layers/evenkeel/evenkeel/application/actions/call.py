@@ -25,7 +25,6 @@ from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError, quote
 from evenkeel.domain.rebalancing.dry_run import is_pool_dry
-from evenkeel.domain.rebalancing.membership.lost_groups import POOL_TAG
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.texts.english import problem_text, rfc3339
 from evenkeel.validation import ConfigError, Moment, read_model
@@ -319,18 +318,6 @@ class Call:
 def own_pools(record: ClusterRecord, *, dry_run: bool) -> list[str]:
     """Return the pools whose entry in the record has this setting. Annotations of node groups may set it, too."""
     return sorted({pool.name for pool in record.pool_entries if pool.dry_run is dry_run})
-
-
-def denied_selectors(record: ClusterRecord) -> list[str]:
-    """Return, as text, the selectors of groups that AWS would not let Evenkeel write: they have no pool tag."""
-    if not isinstance(record.access, AutoScalingAccess):
-        return []
-    return [
-        f"pools[{at}].selector: the roles' policies allow writes only to Auto Scaling groups with the tag "
-        f"{POOL_TAG}: set {POOL_TAG}={pool.name} on the groups, and leave selector out"
-        for at, pool in enumerate(record.pool_entries)
-        if pool.selector and POOL_TAG not in pool.selector
-    ]
 
 
 def misfits_text(record: ClusterRecord) -> str:

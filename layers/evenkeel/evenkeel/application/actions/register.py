@@ -6,16 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import (
-    Answer,
-    Call,
-    Fields,
-    Right,
-    action,
-    denied_selectors,
-    misfits_text,
-    own_pools,
-)
+from evenkeel.application.actions.call import Answer, Call, Fields, Right, action, misfits_text, own_pools
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.fleet.records import record_json
 from evenkeel.record import Registration
@@ -56,7 +47,7 @@ def register(call: Call, fields: RegisterFields) -> Answer:
         raise BadRequestError(f"record.id is {registration.id!r}: it must be {call.cluster!r}, or left out")
     before = call.ports.store.registered(call.cluster)
     record, control = registration.record, registration.control(before.control if before else None)
-    if refused := [*filter(None, [record.pools_fault]), *denied_selectors(record), *call.lost_access(record)]:
+    if refused := [*filter(None, [record.pools_fault]), *call.lost_access(record)]:
         raise BadRequestError(f"{call.cluster} is not stored: {'; '.join(refused)}")
     another = None
     with contextlib.suppress(EvenkeelError):  # a cluster may be registered before it can be reached

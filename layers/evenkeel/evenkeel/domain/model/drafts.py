@@ -22,20 +22,23 @@ from evenkeel.domain.model.states import STEPS_APART, MemberSnapshot, Publicatio
 from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
 
-# The rules of ``Draft.limits``, in the order in which bounds are capped:
+# The rules of ``Draft.limits``, in the order in which bounds are capped. ``health.states`` sets all except STEP_MAX:
 # - SLOW_START_MAX: while the zone recovers, the running nodes plus the nodes that may be added now
 # - STEP_MAX: during a step of converge, the requested replicas, so that no autoscaler orders here
 # - WORKER_SHARE: the largest number of replicas that the owner accepts
 # - ZONE_MAX: ``evenkeel.dev/zone-max``
 LIMITS = (Rule.SLOW_START_MAX, Rule.STEP_MAX, Rule.WORKER_SHARE, Rule.ZONE_MAX)
 LASTING_LIMITS = (Rule.WORKER_SHARE, Rule.ZONE_MAX)  # the limits that do not depend on the group's health
-# The rules of ``Draft.floors``:
+# The rules of ``Draft.floors``. ``health.states`` sets the first four:
 # - REPLICAS_OF_OTHERS: the requested replicas of a group whose replicas another writer owns
 # - WORKER_SHARE: the smallest number of replicas that the owner of the replicas accepts
 # - OWNER_MIN_MIN: the smallest min that the owner of the bounds accepts
 # - ZONE_MIN: ``evenkeel.dev/zone-min``
 # - STRATEGY: the strategy's min, if it publishes one for each zone; otherwise that is only a share of PoolMinimum
 # - SURVIVAL_MIN: the replicas with which the pool survives the loss of another zone
+# All floors hold where nodes leave the pool (``fewest``). A request to give back a number of nodes regards the
+# published min instead of STRATEGY. Replicas without a node may fall to the floors of owners, because they are no nodes
+# that a minimum could keep.
 _OWNER_FLOORS = (Rule.REPLICAS_OF_OTHERS, Rule.WORKER_SHARE, Rule.OWNER_MIN_MIN)
 
 
@@ -77,7 +80,8 @@ class AutoscalerDraft:
     # True: min is at least requested, so that no autoscaler removes the new node of a converge step.
     protected: bool = False
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
-    survival_min: int = 0  # like the floor SURVIVAL_MIN, where Evenkeel itself evaluates the pods of each node
+    # The least min to survive, where Evenkeel reads pods. It is no floor: Evenkeel then keeps the needed nodes by name.
+    survival_min: int = 0
 
 
 # Fields with a default are not keyword-only, because Python sets the defaults of keyword-only parameters one by one,

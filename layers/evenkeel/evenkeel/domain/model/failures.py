@@ -47,58 +47,48 @@ _PART = r"(image|template|flavor|snapshot|network|subnet|security group|key ?pai
 # - "Not enough" or "insufficient" without a limit is capacity. Missing rights and money come before that, because
 #   waiting does not help.
 #
-# For a new cloud, add a row, and each of its texts to the test of this table. Sources: EC2's list of codes
-# (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html), "Troubleshoot EC2 Auto Scaling", and the code
-# of the clouds' machine controllers and client libraries.
-ROWS: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
+# For a new cloud, add its texts to the row of their class, and each of them to the test of this table. Sources: EC2's
+# list of codes (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html), "Troubleshoot EC2 Auto Scaling",
+# and the code of the clouds' machine controllers and client libraries.
+ROWS: tuple[tuple[FailureClass, tuple[str, ...]], ...] = (
     (
         FailureClass.UNKNOWN,
-        "limits on the rate of calls",
         (
+            # limits on the rate of calls
             r"Throttl|too ?many ?requests|rate.?limit|rate exceeded|request ?limit ?exceeded|SlowDown",
             r"(requests|calls|queries) per (second|minute|hour)",
         ),
     ),
     (
-        # The configuration of the group exceeds these limits.
         FailureClass.CONFIGURATION,
-        "AWS: limits of one instance or network interface",
-        (r"IpAddressLimitExceeded|AttachmentLimitExceeded|Per(Instance|Interface)LimitExceeded|TagLimitExceeded",),
+        (
+            # AWS: limits of one instance or network interface. The configuration of the group exceeds these limits.
+            r"IpAddressLimitExceeded|AttachmentLimitExceeded|Per(Instance|Interface)LimitExceeded|TagLimitExceeded",
+        ),
     ),
     (
         FailureClass.QUOTA,
-        "any cloud",
         (
+            # any cloud
             rf"{_LIMIT}[ _-]?(exceed|reached)|{_LIMIT} .{{0,60}}(exceeded|reached)",
             rf"exceed\w{{0,3}}[ _].{{0,60}}{_LIMIT}\b",
             rf"{_TOO_LITTLE} .{{0,40}}({_LIMIT}|maximum allowed)\b|\b{_LIMIT} .{{0,60}}{_TOO_LITTLE}",
             rf"reached .{{0,40}}{_LIMIT}\b|(exceeded|reached) .{{0,40}}maximum (number )?of (?!retr|attempt|tries)",
             r"max(imum)? .{0,40}count exceeded|QuotaExceed|ResourceCountExceeded",
-        ),
-    ),
-    (
-        # Elastic IP addresses belong to the region.
-        FailureClass.QUOTA,
-        "AWS",
-        (
+            # AWS. Elastic IP addresses belong to the region.
             r"Max\w{1,40}CountExceeded|VolumeIOPSLimit\b|InsufficientAddressCapacity|instance\(s\) are already running",
             r"than your current .{0,40}limit|your quota allows",
-        ),
-    ),
-    (
-        # The subnets of Azure and Google Cloud belong to the region.
-        FailureClass.QUOTA,
-        "Azure, Google Cloud, OpenStack",
-        (
+            # Azure, Google Cloud, OpenStack. The subnets of Azure and Google Cloud belong to the region.
             r"OperationNotAllowed.{0,80}quota|SubnetIsFull|enough capacity for \d+ IP addresses",
             r"IP_SPACE_EXHAUSTED|IP space .{0,200}exhausted|no more IP addresses available",
         ),
     ),
-    (FailureClass.CONFIGURATION, "any cloud: rights and money", (rf"{_TOO_LITTLE}[ _]?(\w+ )?{_RIGHT}",)),
     (
         FailureClass.CONFIGURATION,
-        "AWS",
         (
+            # any cloud: rights and money
+            rf"{_TOO_LITTLE}[ _]?(\w+ )?{_RIGHT}",
+            # AWS
             r"placement groups? .{0,60}(not be used|not supported|unknown)|unknown placement group",
             r"block device mapping|\b(ami|image)\b.{0,40}pending|architecture .{0,120}match|unsupported architecture",
             r"not subscribed|requested configuration is currently not supported|Client error on launch",
@@ -106,65 +96,50 @@ ROWS: tuple[tuple[FailureClass, str, tuple[str, ...]], ...] = (
     ),
     (
         FailureClass.CAPACITY,
-        "any cloud",
         (
+            # any cloud
             rf"out.?of.?(host.?)?(capacity|stock|resources)|stock.?out|sold.?out|no.?space.?left|{_TOO_LITTLE}",
             r"resource.?(shortage|insufficient)|resources? ?.{0,40}exhausted|no.host.resources",
             r"\bno (\w+ )?capacity|not have .{0,60}capacity|capacity.(not.available|unavailable|oversubscribed)",
             rf"\bno[ _]?(available|valid|suitable|compatible|free)[ _]?\S{{0,40}} ?{_HOST}\b",
             rf"\bno[ _]{_HOST}[ _]((is|are)[ _])?(available|compatible)|no provisionable",
             rf"\b{_TYPE}\b.{{0,80}}(not (available|offered) in|unavailable)",
-        ),
-    ),
-    (
-        # A subnet of AWS is in one zone, so another zone helps.
-        FailureClass.CAPACITY,
-        "AWS",
-        (
+            # AWS. A subnet of AWS is in one zone, so another zone helps.
             r"UnfulfillableCapacity|ReservationCapacityExceeded|VolumeTypeNotAvailableInZone",
             r"(Unavailable|Incompatible)HostRequirements|no Spot capacity available",
             r"SpotMaxPriceTooLow|price.{0,20}too.low|price .{0,60}(lower|less) than",
             r"not supported in your requested Availability Zone|Zone is (no longer supported|currently constrained)",
             r"Unsupported\b",
-        ),
-    ),
-    (
-        # A subnet of Alibaba Cloud is in one zone.
-        FailureClass.CAPACITY,
-        "Azure, Google Cloud, OpenStack, Alibaba Cloud",
-        (
+            # Azure, Google Cloud, OpenStack, Alibaba Cloud. A subnet of Alibaba Cloud is in one zone.
             r"RESOURCE_POOL_EXHAUSTED|AllocationFailed|Overconstrained\w*Allocation|SkuNotAvailable",
             r"exhausted all hosts|NoStock|NotOnSale|IpNotEnough",
+            # Hetzner
+            r"resource_unavailable|placement_error|error during placement",
+            # KubeVirt
+            r"\d/\d+ nodes are available|ErrorUnschedulable|\AUnschedulable\Z",
+            # Proxmox, vSphere
+            r"cannot (reserve|allocate) .{0,40}memory|admission check failed",
         ),
     ),
-    (FailureClass.CAPACITY, "Hetzner", (r"resource_unavailable|placement_error|error during placement",)),
-    (FailureClass.CAPACITY, "KubeVirt", (r"\d/\d+ nodes are available|ErrorUnschedulable|\AUnschedulable\Z",)),
-    (FailureClass.CAPACITY, "Proxmox, vSphere", (r"cannot (reserve|allocate) .{0,40}memory|admission check failed",)),
     (
         FailureClass.CONFIGURATION,
-        "any cloud",
         (
+            # any cloud
             r"not (been )?authori[sz]ed|NotAuthori[sz]ed|AuthFailure|Unauthori[sz]ed|Unauthenticated",
             r"authori[sz]ation ?failed|authentication ?fail(ed|ure)|(permission|access) .{0,60}(denied|failed)",
             r"invalid_(grant|client)|incorrect user ?name|cannot complete login",
             r"(no|find|load|refresh|retrieve|get) .{0,40}credential|credentials .{0,40}(expired|validated|invalid)",
             rf"token .{{0,60}}expired|\bdoes not exist\b|\b{_PART}s?\b.{{0,80}}not (be )?found",
             r"ErrImagePull|ImagePull(BackOff|Failed)",
-        ),
-    ),
-    (
-        FailureClass.CONFIGURATION,
-        "AWS and Azure",
-        (
+            # AWS and Azure
             r"ExpiredToken|RequestExpired|InvalidClientTokenId|UnrecognizedClient|SignatureDoesNotMatch",
             r"IncompleteSignature|MissingAuthenticationToken|AccessDenied|NoCredentialProviders|\ABlocked\Z",
             r"PendingVerification|OptInRequired|SubscriptionNotRegistered|ReadOnlyDisabledSubscription",
         ),
     ),
-    (FailureClass.TIMEOUT, "any cloud", (r"time(d )?.?out|deadline ?exceeded|(not|failed to) join",)),
+    (FailureClass.TIMEOUT, (r"time(d )?.?out|deadline ?exceeded|(not|failed to) join",)),
     (
         FailureClass.CONFIGURATION,
-        "any cloud: codes",
         (r"Invalid|PermissionDenied|Forbidden|NotFound|Malformed|MissingParameter|FailedPrecondition",),
     ),
 )
@@ -198,7 +173,7 @@ def classify(code: str, message: str = "") -> FailureClass:
     # A code with several causes is less exact than the message. Any other code is more exact than the message.
     texts = (message, code) if code in _FOLDED else (message,) if code in _WITHOUT_CAUSE else (code, message)
     for text in texts:
-        for kind, _, patterns in ROWS:
+        for kind, patterns in ROWS:
             # The pattern is compiled at its first use, because most checks find no failure.
             if re.search("|".join(patterns), text, re.IGNORECASE):
                 return kind

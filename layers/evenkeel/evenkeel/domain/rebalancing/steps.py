@@ -16,7 +16,7 @@ from evenkeel.domain.rebalancing.capability import Capability, Point, Rank, Step
 from evenkeel.domain.rebalancing.replicas.raising import (
     probe_the_unseen,
     raise_to_minimum,
-    raise_to_own_minimum,
+    raise_to_strategy_minima,
     set_unchanged_since,
 )
 from evenkeel.domain.rebalancing.replicas.redistribution import redistribute, take_back_overshoot
@@ -28,7 +28,8 @@ from evenkeel.domain.rebalancing.replicas.starvation import refused_everywhere
 _AS_IT_SHOULD_BE = Reason.of(Rule.AS_IT_SHOULD_BE)
 
 
-# The steps of those who ask for changes of replicas, apart from capabilities.
+# The steps of those who ask for changes of replicas, apart from capabilities. ``set_unchanged_since`` comes once all
+# that the plan takes away is known, and before the orders that wait for it.
 _STEPS: Mapping[Rank, tuple[Step, ...]] = {
     Rank.STUCK: (redistribute,),
     Rank.RELEASED: (order_released,),
@@ -42,10 +43,11 @@ _STEPS: Mapping[Rank, tuple[Step, ...]] = {
 def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[Step, ...]:
     """Return the steps of a pool, in order: replicas, bounds, report, stored state.
 
-    If a strategy publishes minima, bounds are sized before nodes are ordered for these minima.
+    A strategy that publishes minima sizes the groups first, because nodes are ordered for these minima. Other
+    strategies size the groups once all replicas are known.
     """
     minima_first = strategy.publishes_minima
-    ranked = {**_STEPS, Rank.STRATEGY_MINIMA: (size, raise_to_own_minimum) if minima_first else ()}
+    ranked = {**_STEPS, Rank.STRATEGY_MINIMA: (size, raise_to_strategy_minima) if minima_first else ()}
     return (
         *_steps_at(Point.START, capabilities),
         recall_release,

@@ -52,9 +52,9 @@ def order(
     return Ordered(raised, later=possible - added, unmet=wanted - possible)
 
 
-def give(nodes: int, takers: Takers, why: Why, *, weighted: bool = True) -> Raised:
+def give(nodes: int, takers: Takers, why: Why) -> Raised:
     """Add nodes in place of replicas that left another group, leveled over the groups that may get them."""
-    return _raise(nodes, takers, why, weighted=weighted, journaled=True)
+    return _raise(nodes, takers, why, weighted=True, journaled=True)
 
 
 def takes_on(_draft: Draft, more: int) -> Reason:
@@ -63,7 +63,11 @@ def takes_on(_draft: Draft, more: int) -> Reason:
 
 
 def take(draft: Draft, nodes: int, why: Reason, *, journaled: bool) -> None:
-    """Remove replicas from a group. Without ``draft.removal``, only replicas without a running machine may leave."""
+    """Remove replicas from a group.
+
+    A caller that takes replicas with a running machine also sets ``draft.removal``. Otherwise the write names only
+    machines without a node.
+    """
     if nodes <= 0:
         return
     draft.requested -= nodes

@@ -81,10 +81,11 @@ def remember_release(pool: PoolDraft, replicas: int) -> None:
 
 
 def order_released(pool: PoolDraft) -> None:
-    """Order the released replicas that no autoscaler has ordered, as far as pods wait for them.
+    """Request the released replicas that no autoscaler has ordered, as far as pods wait for them.
 
-    For one autoscaler loop before this order, the bounds let no autoscaler order in the pool. Until the ordered
-    machines have become nodes, the bounds let an autoscaler order only the nodes that pods need in addition.
+    ``requests.carry_out_request`` then orders them (``Rank.REQUEST``). For one autoscaler loop before this order, the
+    bounds let no autoscaler order in the pool. Until the ordered machines have become nodes, the bounds let an
+    autoscaler order only the nodes that pods need in addition.
     """
     release = pool.release.stored
     if release is None:
