@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
+from evenkeel.adapters.auto_scaling.installers import clusters_of
 from evenkeel.adapters.auto_scaling.read import Member, read_groups, tags_of
 from evenkeel.adapters.own_annotations import OWN
 from evenkeel.domain.model.flavours import AUTO_SCALING
@@ -164,7 +165,8 @@ def _labelled(group: NodeGroup, on_demand: str) -> NodeGroup:
 
 def is_of_cluster(group: Mapping[str, Any]) -> bool:
     """Return True if an Auto Scaling group has a tag of a Kubernetes cluster, its autoscaler, or Evenkeel."""
-    return any(key.startswith(_OF_CLUSTERS) for key in tags_of(group))
+    tags = tags_of(group)
+    return bool(clusters_of(tags)) or any(key.startswith(_OF_CLUSTERS) for key in tags)
 
 
 def not_of_clusters(count: int) -> list[Skipped]:

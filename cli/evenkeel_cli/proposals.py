@@ -374,6 +374,8 @@ def _fault(group: NodeGroup, name: str, pool: Sequence[NodeGroup]) -> str | None
     if _zone(group) is None or is_mixed:
         return _lacks(group, f"its zone is unknown: set label {ZONE_LABEL}")
     if group.key.flavour == AUTO_SCALING:
+        if all(one.bounds == Bounds(0, 0) and one.requested == 0 for one in pool):
+            return _lacks(group, f"no group of pool {name} may have a node: raise MaxSize to let it have some")
         unusable = next((text for text in (group.key.name, name) if _OF_WORDS.fullmatch(text) is None), None)
         return unusable and _lacks(group, f"{quote(unusable)} is no word of a shell: set label {POOL_LABEL}")
     if not all(_NAME.fullmatch(name) for name in (group.key.name, namespace or "none")):

@@ -226,7 +226,7 @@ class TestChecks:
         stage.api.calls.clear()
         assert len(stage.observe()) == 301
         assert len(stage.api.calls) == 4
-        runs(stage, 3)
+        runs(stage, 12)  # the first writes of many groups take several runs
 
         def before(operation: str, request: Any) -> None:
             if operation == "DescribeAutoScalingGroups" and request.get("NextToken"):
@@ -240,7 +240,7 @@ class TestChecks:
         stage.refuse(ZONES[1])
         summary = stage.run()
         assert not summary.written
-        assert "a second check must confirm that" in reasons(summary)["group-200"]
+        assert len(reasons(summary)) == 301, "the group on no page is read by its name"
         for code in ("Throttling", "InvalidNextToken"):
             stage.api.before = partial(_fail_page, code)
             assert stage.run().unreachable

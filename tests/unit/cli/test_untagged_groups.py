@@ -277,6 +277,20 @@ class TestLeftOut:
         (pool,) = as_json(groups)["pools"]
         assert (pool["name"], len(pool["groups"]), pool["valid"]) == ("workers", 6, True)
 
+    def test_groups_that_are_switched_off_are_left_out(self) -> None:
+        groups = [group(f"old-{zone[-1]}", [zone], OWNED, 0, MinSize=0, MaxSize=0) for zone in ZONES]
+        found = as_json([*groups, *DOCUMENTS[1].groups])
+        assert [pool["name"] for pool in found["pools"]] == ["workers"]
+        assert found["leftOut"][0].endswith("no group of pool old may have a node: raise MaxSize to let it have some")
+        groups[0]["MaxSize"] = 2
+        (pool,) = as_json(groups)["pools"]
+        assert (pool["min"], pool["max"]) == (0, 2)
+
+    @pytest.mark.parametrize("key", ["KubernetesCluster", "alpha.eksctl.io/cluster-name"])
+    def test_each_tag_that_names_a_cluster_makes_a_group_one_of_it(self, key: str) -> None:
+        (pool,) = as_json([group(f"workers-{zone[-1]}", [zone], {key: "blue"}) for zone in ZONES])["pools"]
+        assert (pool["name"], len(pool["groups"])) == ("workers", 3)
+
     def test_groups_without_a_tag_of_a_cluster_are_one_line_beside_others(self) -> None:
         others = [group(f"web-{zone[-1]}", [zone], {"Name": "web"}) for zone in ZONES]
         assert len(as_json([*others, *DOCUMENTS[1].groups])["pools"]) == 1

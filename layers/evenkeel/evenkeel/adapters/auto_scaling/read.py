@@ -152,8 +152,7 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         described: Members of ``AutoScalingGroups`` of DescribeAutoScalingGroups.
         policy: The record, or the fields of a record that a file has.
         now: The time.
-        activities: The newest ``Activities`` of DescribeScalingActivities, by name of the group. A group whose
-            activities were not read has no failed machines.
+        activities: The newest ``Activities`` of DescribeScalingActivities, by name of the group.
         node_groups: The values of ``nodegroup`` of EKS's DescribeNodegroup.
         refreshing: The instance refreshes that writes have found.
         with_machines: The names of groups whose machines are returned even if all their instances run.
@@ -174,7 +173,7 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         reader.types = types
         reason = reader.skipped_because(policy.discoveries, is_untagged=name in untagged)
         if reason is None:
-            refresh = _recent_refresh(refreshing or {}, name, now)
+            refresh = _known_refresh((refreshing or {}).get(name), now)
             if name in undescribed:
                 reader.note_undescribed()
             members.append(reader.read(refresh, is_unread=name in unread, with_machines=name in with_machines))
@@ -183,9 +182,9 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     return members, skipped
 
 
-def _recent_refresh(refreshing: Mapping[str, tuple[str, datetime]], name: str, now: datetime) -> str | None:
-    status, found_at = refreshing.get(name, ("", _LONG_AGO))
-    return status if now - found_at < _REFRESH_KEPT else None
+def _known_refresh(found: tuple[str, datetime] | None, now: datetime) -> str | None:
+    """Return the status of the instance refresh that a write has found lately; None: there is none."""
+    return found[0] if found is not None and now - found[1] < _REFRESH_KEPT else None
 
 
 def machine_nodes(members: Iterable[Member], *, orders: bool) -> dict[str, MachineNode]:

@@ -158,13 +158,15 @@ class Publication:
 
 @dataclass(kw_only=True)
 class MemberSnapshot:
-    """The replicas of a pool's groups at the last check. The mappings are by key of the group."""
+    """The replicas of a pool's groups at the last check. The mappings but ``tagged`` are by key of the group."""
 
     since: datetime  # when the replicas last changed
     requested: Mapping[str, int] = field(default_factory=dict)
     # The replicas that the check planned, for each group where they differ from ``requested``.
     planned: Mapping[str, int] = field(default_factory=dict)
     owners: tuple[str, ...] = ()  # ids (OwnerRef.id) of the owners of the groups' bounds
+    # Of Auto Scaling groups, the tags pool-min and pool-max that a group has, and their values.
+    tagged: Mapping[str, int] = field(default_factory=dict)
     members_missing: tuple[str, ...] = ()  # the known groups and owners that the last check has not found
     members_missing_since: datetime | None = None  # when a check first missed exactly these; None: none is missing
 
@@ -228,8 +230,6 @@ class PoolState:
     added: int = 0  # nodes added by the run at ``added_at``, and by the runs within STEPS_APART before it
     # Key of a member -> its bounds before Evenkeel's first write. None: the member had no bounds.
     adopted: Mapping[str, Bounds | None] = field(default_factory=dict)
-    # Auto Scaling groups only: the members' tags pool-min and pool-max -> their values at the last check.
-    tagged: Mapping[str, int] = field(default_factory=dict)
     desired_bounds: Mapping[str, DesiredBounds] = field(default_factory=dict)  # by id of the owner (OwnerRef.id)
     digest: str = ""  # the fingerprint of the last report (``PoolPlan.digest``)
     move: Move | None = None  # the last move, until all its replicas are placed

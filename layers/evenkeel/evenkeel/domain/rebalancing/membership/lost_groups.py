@@ -71,18 +71,19 @@ def with_tagged_numbers(groups: Sequence[NodeGroup], state: PoolState) -> tuple[
 
     A number that only lost groups have had stays PoolMinimum or PoolMaximum until their tags are set again.
     """
-    if groups[0].key.flavour != AUTO_SCALING:
+    seen = state.seen
+    if groups[0].key.flavour != AUTO_SCALING or seen is None:
         return groups, state
     found = {
         POOL_MIN: next((one.annotations.pool_min for one in groups if one.annotations.pool_min is not None), None),
         POOL_MAX: next((one.annotations.pool_max for one in groups if one.annotations.pool_max is not None), None),
     }
     lost = any(map(is_lost, groups))
-    kept = {tag: value for tag, value in state.tagged.items() if lost and found[tag] is None}
+    kept = {tag: value for tag, value in seen.tagged.items() if lost and found[tag] is None}
     tagged = {tag: value for tag, value in found.items() if value is not None} | kept
     if kept:
         groups = [_with_numbers(group, kept) if is_lost(group) else group for group in groups]
-    return groups, state if tagged == state.tagged else replace(state, tagged=tagged)
+    return groups, state if tagged == seen.tagged else replace(state, seen=replace(seen, tagged=tagged))
 
 
 def _with_numbers(group: NodeGroup, numbers: Mapping[str, int]) -> NodeGroup:

@@ -139,15 +139,16 @@ def created_again(pool: Pool) -> frozenset[str]:
 
 def _compare(pool: Pool, requested: Mapping[str, int], owners: tuple[str, ...], now: datetime) -> Comparison:
     before, is_created_again = pool.state.seen, bool(created_again(pool))
+    tagged = {} if before is None else before.tagged
+    anew = MemberSnapshot(since=now, requested=requested, owners=owners, tagged=tagged)
     if before is None or is_created_again:
-        anew = MemberSnapshot(since=now, requested=requested, owners=owners)
         return Comparison(anew, others_changed=is_created_again, grower="")
     if requested == before.requested and owners == before.owners and before.members_missing_since is None:
         return Comparison(before, others_changed=False, grower="")
     expected = {**before.requested, **before.planned}
     if requested in (before.requested, expected):
         planned = before.planned if requested == before.requested else {}
-        after = MemberSnapshot(since=before.since, requested=requested, planned=planned, owners=owners)
+        after = replace(anew, since=before.since, planned=planned)
         return Comparison(after, others_changed=False, grower="")
     grown = {
         str(group.key): more
@@ -156,5 +157,4 @@ def _compare(pool: Pool, requested: Mapping[str, int], owners: tuple[str, ...], 
     }
     ties = {str(group.key): tie_of(pool.id, group) for group in pool.groups} if len(grown) > 1 else {}
     grower = max(grown, key=lambda key: (grown[key], ties.get(key, 0)), default="")
-    anew = MemberSnapshot(since=now, requested=requested, owners=owners)
     return Comparison(anew, others_changed=True, grower=grower)
