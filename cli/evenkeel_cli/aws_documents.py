@@ -71,6 +71,7 @@ class AwsDocuments:
     activities: list[dict[str, Any]] = field(default_factory=list)
     node_groups: list[dict[str, Any]] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)  # the commands that printed other answers
+    has_no_group: bool = False  # an answer about groups has none
 
     def add(self, document: Mapping[str, Any]) -> list[str]:
         """Add an answer of AWS. Return one line for each bad value. An answer with a bad value must not be used."""
@@ -83,6 +84,7 @@ class AwsDocuments:
                 shape = _service(service).operation_model(operation).output_shape.members[name]
                 value = _read(shape, document[name], name, faults)
                 self._lists()[name].extend(value if isinstance(value, list) else [value])
+        self.has_no_group |= document.get("AutoScalingGroups") == []
         if any(document.get(name) for name in _PAGES):
             faults.append("NextToken: the list goes on: print all of it, without --max-items and --no-paginate")
         more = len(faults) - _MOST_FAULTS
@@ -124,7 +126,9 @@ class AwsDocuments:
     def skipped(self) -> list[Skipped]:
         """Return the answers that add nothing to a plan."""
         unused = [Reason.of(Rule.UNUSED_ANSWER, command=command) for command in dict.fromkeys(self.unused)]
-        if self.node_groups and not self.groups:
+        if self.has_no_group and not self.groups:
+            unused.append(Reason.of(Rule.NO_GROUP_ANSWERED))
+        elif self.node_groups and not self.groups:
             groups = [each.get("resources", {}).get("autoScalingGroups", ()) for each in self.node_groups]
             names = sorted({shlex.quote(group["name"]) for of_one in groups for group in of_one if group.get("name")})
             unused.append(Reason.of(Rule.NODE_GROUPS_ALONE, count=len(self.node_groups), names=" ".join(names)))

@@ -350,7 +350,8 @@ def objects_of(
 
 def _object(file: str, where: str, item: Any, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
     if not isinstance(item, Mapping):
-        faults.append(f"{file}: {where}: not an object with fields, but {type(item).__name__}")
+        how = "print it with kubectl -o yaml, or with aws --output json and without --query"
+        faults.append(f"{file}: {where}: not an object with fields, but {type(item).__name__}: {how}")
     elif not isinstance(item.get("kind"), str) or not item["kind"]:
         faults.append(f"{file}: {where}: kind is missing")
     elif not isinstance(item.get("apiVersion"), str):

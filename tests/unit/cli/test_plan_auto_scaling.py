@@ -359,6 +359,10 @@ class TestOtherDocuments:
         assert self.NEEDED in result.stdout
         assert "machinedeployments" not in result.stdout
 
+    def test_an_answer_without_groups_asks_for_the_region(self, account: Account) -> None:
+        (skipped,) = account.planned({"AutoScalingGroups": []})["skipped"]
+        assert skipped["reason"].startswith("it has no Auto Scaling group: check --region")
+
     def test_activities_alone_ask_for_their_groups(self, account: Account) -> None:
         activity = {"ActivityId": "1", "AutoScalingGroupName": "a", "StatusCode": "Failed", "StartTime": 1577836800}
         (skipped,) = account.planned({"Activities": [activity]})["skipped"]
