@@ -260,7 +260,10 @@ class TestProposals:
             account.create(f"my workers, {zone}", zone)
         result = account.plan(account.groups())
         assert self.proposed(account) == []
-        assert f"Auto Scaling group my workers, {A}: 'my workers, {A}' is no word of a shell: set tag" in result.stdout
+        assert (
+            f"Auto Scaling group my workers, {A}: 'my workers, {A}' has characters that a shell reads: set tag"
+            in result.stdout
+        )
 
     @pytest.mark.parametrize("key", ["eks:nodegroup-name", "evenkeel.dev/pool"])
     def test_a_value_of_a_tag_never_becomes_a_command(self, account: Account, key: str) -> None:
