@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from evenkeel.adapters.auto_scaling.installers import NODE_TEMPLATE
+from evenkeel.domain.model.flavours import AUTO_SCALING, SIZE_TAGS
 
 RESOURCES = f"{NODE_TEMPLATE}resources/"
 ARCH, OS = "kubernetes.io/arch", "kubernetes.io/os"
@@ -43,8 +44,7 @@ def overrides_of(item: Described) -> list[Described]:
 
 def names_size(tags: Mapping[str, str], node_group: Described) -> bool:
     """Return True if tags name the cpu and memory of a node."""
-    named = {*tags, *(node_group.get("tags") or {})}
-    return {f"{RESOURCES}cpu", f"{RESOURCES}memory"} <= named
+    return {*SIZE_TAGS[AUTO_SCALING]} <= {*tags, *(node_group.get("tags") or {})}
 
 
 def generic_labels(type: str, region: str, zone: str, node_group: Described, of_ec2: Described) -> dict[str, str]:
