@@ -369,7 +369,7 @@ class TestOtherDocuments:
     def test_activities_alone_ask_for_their_groups(self, account: Account) -> None:
         activity = {"ActivityId": "1", "AutoScalingGroupName": "a", "StatusCode": "Failed", "StartTime": 1577836800}
         (skipped,) = account.planned({"Activities": [activity]})["skipped"]
-        assert skipped["reason"].startswith("no file has the Auto Scaling groups of these activities: add the output")
+        assert skipped["reason"].startswith("no file has the Auto Scaling groups that it is about: add the output")
 
     def test_a_managed_node_group_alone_names_its_groups(self, account: Account) -> None:
         resources = {"autoScalingGroups": [{"name": "eks-workers-1"}]}

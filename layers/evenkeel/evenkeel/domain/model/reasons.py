@@ -278,7 +278,7 @@ class Rule(StrEnum):
     UNUSED_ANSWER = "unused-answer", Topic.NOTE
     NO_GROUP_ANSWERED = "no-group-answered", Topic.NOTE
     NODE_GROUPS_ALONE = "node-groups-alone", Topic.NOTE
-    ACTIVITIES_ALONE = "activities-alone", Topic.NOTE
+    ANSWER_ALONE = "answer-alone", Topic.NOTE
     ACTIVITIES_NOT_READ = "activities-not-read", Topic.NOTE
     DEMAND_OFF = "demand-off", Topic.NOTE
     # demand: why there is no advice
