@@ -1,4 +1,4 @@
-"""Read what the AWS command line prints about Auto Scaling groups, their scaling activities and EKS node groups.
+"""Read what the AWS command line prints about Auto Scaling groups, scaling activities, node groups and instance types.
 
 botocore's service models list the fields of an answer. So the values here are the ones that boto3 returns.
 """
@@ -27,6 +27,7 @@ _ANSWERS = {
     "AutoScalingGroups": ("autoscaling", "DescribeAutoScalingGroups"),
     "Activities": ("autoscaling", "DescribeScalingActivities"),
     "nodegroup": ("eks", "DescribeNodegroup"),
+    "InstanceTypes": ("ec2", "DescribeInstanceTypes"),
 }
 # Fields of other answers -> the command that prints them. No plan reads them.
 _OTHER_ANSWERS = {
@@ -35,7 +36,6 @@ _OTHER_ANSWERS = {
     "clusters": "aws eks list-clusters",
     "cluster": "aws eks describe-cluster",
     "Reservations": "aws ec2 describe-instances",
-    "InstanceTypes": "aws ec2 describe-instance-types",
     "LaunchTemplates": "aws ec2 describe-launch-templates",
     "LaunchTemplateVersions": "aws ec2 describe-launch-template-versions",
     "Subnets": "aws ec2 describe-subnets",
@@ -74,7 +74,9 @@ class AwsDocuments:
     groups: list[dict[str, Any]] = field(default_factory=list)
     activities: list[dict[str, Any]] = field(default_factory=list)
     node_groups: list[dict[str, Any]] = field(default_factory=list)
+    types: list[dict[str, Any]] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)  # the commands that printed other answers
+    has_no_group: bool = False  # an answer about groups has none
 
     def add(self, document: Mapping[str, Any]) -> list[str]:
         """Add an answer of AWS. Return one line for each bad value. An answer with a bad value must not be used."""
@@ -88,6 +90,7 @@ class AwsDocuments:
                 shape = _service(service).operation_model(operation).output_shape.members[name]
                 value = _read(shape, document[name], name, faults)
                 self._lists()[name].extend(value if isinstance(value, list) else [value])
+        self.has_no_group |= document.get("AutoScalingGroups") == []
         if any(document.get(name) for name in _PAGES):
             faults.append("NextToken: the list goes on: print all of it, without --max-items and --no-paginate")
         more = len(faults) - _MOST_FAULTS
@@ -115,7 +118,10 @@ class AwsDocuments:
         activities: dict[str, list[dict[str, Any]]] = {}
         for activity in self.activities:
             activities.setdefault(activity["AutoScalingGroupName"], []).append(activity)
-        members, others_skipped = read_groups(chosen, policy, now, activities, self.node_groups)
+        types = {str(each.get("InstanceType")): each for each in self.types}
+        members, others_skipped = read_groups(
+            chosen, policy, now, activities, self.node_groups, types=types if self.types else None
+        )
         unknown = [one.name for one in members if one.group.waiting and one.name not in activities]
         if unknown:
             reason = Reason.of(Rule.ACTIVITIES_NOT_READ, count=len(unknown), name=shlex.quote(unknown[0]))
@@ -139,16 +145,23 @@ class AwsDocuments:
     def skipped(self) -> list[Skipped]:
         """Return the answers that add nothing to a plan."""
         unused = [Reason.of(Rule.UNUSED_ANSWER, command=command) for command in dict.fromkeys(self.unused)]
-        if self.node_groups and not self.groups:
+        if self.has_no_group and not self.groups:
+            unused.append(Reason.of(Rule.NO_GROUP_ANSWERED))
+        elif self.node_groups and not self.groups:
             groups = [each.get("resources", {}).get("autoScalingGroups", ()) for each in self.node_groups]
             names = sorted({shlex.quote(group["name"]) for of_one in groups for group in of_one if group.get("name")})
             unused.append(Reason.of(Rule.NODE_GROUPS_ALONE, count=len(self.node_groups), names=" ".join(names)))
-        elif self.activities and not self.groups:
-            unused.append(Reason.of(Rule.ACTIVITIES_ALONE))
+        elif (self.activities or self.types) and not self.groups:
+            unused.append(Reason.of(Rule.ANSWER_ALONE))
         return [Skipped(namespace="", name="answer of AWS", reason=reason) for reason in unused]
 
     def _lists(self) -> dict[str, list[dict[str, Any]]]:
-        return {"AutoScalingGroups": self.groups, "Activities": self.activities, "nodegroup": self.node_groups}
+        return {
+            "AutoScalingGroups": self.groups,
+            "Activities": self.activities,
+            "nodegroup": self.node_groups,
+            "InstanceTypes": self.types,
+        }
 
 
 def _on_demand(item: Mapping[str, Any]) -> str:

@@ -95,8 +95,8 @@ Objects = Annotated[
     typer.Option(
         "-f",
         "--objects",
-        help="Objects as `kubectl get -o yaml|json` prints them, or JSON of `aws autoscaling describe-*` and "
-        "`aws eks describe-nodegroup`; - reads standard input.",
+        help="Objects as `kubectl get -o yaml|json` prints them, or JSON of `aws autoscaling describe-*`, "
+        "`aws eks describe-nodegroup` and `aws ec2 describe-instance-types`; - reads standard input.",
     ),
 ]
 RecordFile = Annotated[

@@ -56,7 +56,8 @@ _NO_GROUP = (
     "looked for tags eks:…, kubernetes.io/cluster/…, k8s.io/cluster-autoscaler/… and evenkeel.dev/…: "
     "check --region and the credentials, or set tag evenkeel.dev/pool on the groups of a pool"
 )
-_OF_AWS = (Rule.UNUSED_ANSWER, Rule.NODE_GROUPS_ALONE, Rule.ACTIVITIES_ALONE)  # answers of AWS without groups
+# Answers of AWS without groups.
+_OF_AWS = (Rule.UNUSED_ANSWER, Rule.NO_GROUP_ANSWERED, Rule.NODE_GROUPS_ALONE, Rule.ANSWER_ALONE)
 # The default record. With it, a plan proposes a pool for similar node groups that have no label with a pool's name.
 _WITHOUT = {"pools": {"discover": "similar"}}
 _DISCOVERY = ["pools: {discover: similar}"]

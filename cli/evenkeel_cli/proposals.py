@@ -377,7 +377,9 @@ def _fault(group: NodeGroup, name: str, pool: Sequence[NodeGroup]) -> str | None
         if all(one.bounds == Bounds(0, 0) and one.requested == 0 for one in pool):
             return _lacks(group, f"no group of pool {name} may have a node: raise MaxSize to let it have some")
         unusable = next((text for text in (group.key.name, name) if _OF_WORDS.fullmatch(text) is None), None)
-        return unusable and _lacks(group, f"{quote(unusable)} is no word of a shell: set label {POOL_LABEL}")
+        return unusable and _lacks(
+            group, f"{quote(unusable)} has characters that a shell reads: set label {POOL_LABEL}"
+        )
     if not all(_NAME.fullmatch(name) for name in (group.key.name, namespace or "none")):
         return _lacks(group, "no name of Kubernetes")
     return None

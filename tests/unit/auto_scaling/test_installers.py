@@ -19,6 +19,7 @@ TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
         ({"eks:cluster-name": "blue", "kubernetes.io/cluster/green": "owned"}, "blue"),
         ({"kubernetes.io/cluster/blue": "owned", "k8s.io/cluster-autoscaler/green": "true"}, "blue"),
         ({"k8s.io/cluster-autoscaler/enabled": "true", "k8s.io/cluster-autoscaler/blue": "owned"}, "blue"),
+        ({"kubernetes.io/cluster/azure": "shared", "kubernetes.io/cluster/blue": "owned"}, "blue"),
         ({"alpha.eksctl.io/cluster-name": "blue"}, "blue"),
         ({"KubernetesCluster": "blue.example.com"}, "blue.example.com"),
         ({"k8s.io/cluster-autoscaler/node-template/label/team": "a", "k8s.io/cluster-autoscaler/enabled": "1"}, ""),

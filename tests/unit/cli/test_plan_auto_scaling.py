@@ -288,7 +288,10 @@ class TestProposals:
             account.create(f"my workers, {zone}", zone)
         result = account.plan(account.groups())
         assert self.proposed(account) == []
-        assert f"Auto Scaling group my workers, {A}: 'my workers, {A}' is no word of a shell: set tag" in result.stdout
+        assert (
+            f"Auto Scaling group my workers, {A}: 'my workers, {A}' has characters that a shell reads: set tag"
+            in result.stdout
+        )
 
     @pytest.mark.parametrize("key", ["eks:nodegroup-name", "evenkeel.dev/pool"])
     def test_a_value_of_a_tag_never_becomes_a_command(self, account: Account, key: str) -> None:
@@ -387,10 +390,14 @@ class TestOtherDocuments:
         assert self.NEEDED in result.stdout
         assert "machinedeployments" not in result.stdout
 
+    def test_an_answer_without_groups_asks_for_the_region(self, account: Account) -> None:
+        (skipped,) = account.planned({"AutoScalingGroups": []})["skipped"]
+        assert skipped["reason"].startswith("it has no Auto Scaling group: check --region")
+
     def test_activities_alone_ask_for_their_groups(self, account: Account) -> None:
         activity = {"ActivityId": "1", "AutoScalingGroupName": "a", "StatusCode": "Failed", "StartTime": 1577836800}
         (skipped,) = account.planned({"Activities": [activity]})["skipped"]
-        assert skipped["reason"].startswith("no file has the Auto Scaling groups of these activities: add the output")
+        assert skipped["reason"].startswith("no file has the Auto Scaling groups that it is about: add the output")
 
     def test_a_managed_node_group_alone_names_its_groups(self, account: Account) -> None:
         resources = {"autoScalingGroups": [{"name": "eks-workers-1"}]}

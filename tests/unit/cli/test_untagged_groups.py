@@ -152,6 +152,20 @@ class TestPods:
         tag = "k8s.io/cluster-autoscaler/node-template/resources"
         assert f"the cpu and memory of a node are unknown: set tags {tag}/cpu and {tag}/memory" in text
 
+    @pytest.mark.parametrize("is_known", [False, True])
+    def test_the_output_about_instance_types_tells_the_size_of_an_empty_group(
+        self, tmp_path: Path, *, is_known: bool
+    ) -> None:
+        empty = [group(f"win-{zone}", [zone], eks("blue", "win"), 0, MinSize=0) for zone in ZONES]
+        for each in empty:
+            each["MixedInstancesPolicy"] = {"LaunchTemplate": {"Overrides": [{"InstanceType": "m6i.xlarge"}]}}
+        size = {"VCpuInfo": {"DefaultVCpus": 4}, "MemoryInfo": {"SizeInMiB": 16384}} if is_known else {}
+        types, record = tmp_path / "types.json", tmp_path / "record.json"
+        types.write_text(json.dumps({"InstanceTypes": [{"InstanceType": "m6i.xlarge", **size}]}))
+        record.write_text(json.dumps({"flavours": ["auto-scaling"], "autoscaler": "none", "demand": "full"}))
+        text = planned(empty, "-f", str(types), "--record", str(record))
+        assert ("the cpu and memory of a node are unknown" in text) is not is_known
+
 
 @pytest.mark.parametrize("described", [["a"], ["a", "b"], ["a", "b", "c"]])
 def test_node_groups_that_are_not_described_stay_with_those_that_are(tmp_path: Path, described: list[str]) -> None:

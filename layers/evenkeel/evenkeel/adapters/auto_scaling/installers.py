@@ -32,7 +32,7 @@ def clusters_of(tags: Mapping[str, str]) -> dict[str, list[str]]:
     if name := tags.get(EKS_CLUSTER):
         found[name] = [f"{EKS_CLUSTER}={name}"]
     for prefix in (OWNED, AUTOSCALER):
-        for key in sorted(tags):
+        for key in sorted(tags, key=lambda key: (tags[key] != "owned", key)):
             name = key.removeprefix(prefix)
             if name != key and name and "/" not in name and name not in _SWITCHES:
                 found.setdefault(name, []).append(key)

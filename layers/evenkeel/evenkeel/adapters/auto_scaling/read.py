@@ -43,7 +43,7 @@ from evenkeel.adapters.own_annotations import (
     read_annotations,
 )
 from evenkeel.application.rebalancing.ports import MachineNode
-from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER, READS_MAY_BE_OLD
+from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER, READS_MAY_BE_OLD, SIZE_TAGS
 from evenkeel.domain.model.groups import (
     UNNAMED_BY_AWS,
     AutoscalerOptions,
@@ -107,6 +107,8 @@ _MANAGERS = FieldManagers(bounds_by=UNNAMED_BY_AWS, replicas_by=UNNAMED_BY_AWS)
 _NO_OPTIONS = AutoscalerOptions()
 # Cluster Autoscaler's defaults (cloudprovider.go, DefaultArch and DefaultOS).
 _USUAL_LABELS = {ARCH: "amd64", OS: "linux"}
+# EKS's words for the effects of taints, and those of Kubernetes.
+_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
 
 
 Refreshing = dict[str, tuple[str, datetime]]
@@ -636,7 +638,7 @@ class _GroupReader:
 
     def _closed_because(self, type: str, node: NodeTemplate) -> Reason:
         """Return why an empty group must get no node, with the tags that would let it get one."""
-        missing = tuple(RESOURCES + name for name in ("cpu", "memory") if name not in node.capacity)
+        missing = tuple(tag for tag in SIZE_TAGS[AUTO_SCALING] if tag.removeprefix(RESOURCES) not in node.capacity)
         steps = (Reason.of(Rule.ANNOTATE, annotations=missing),)
         if type and self.types is None:
             return Reason.of(Rule.UNREAD_AT_ZERO, object=f"ec2:DescribeInstanceTypes of {type}", steps=steps)
@@ -678,13 +680,6 @@ def no_room(tags: Mapping[str, str]) -> Reason | None:
     if len(keys.union(OWN_TAGS)) <= TAG_LIMIT:
         return None
     return Reason.of(Rule.NO_ROOM_FOR_TAGS, count=len(keys), needed=len(OWN_TAGS), limit=TAG_LIMIT)
-
-
-_EFFECTS = {
-    "NO_SCHEDULE": "NoSchedule",
-    "NO_EXECUTE": "NoExecute",
-    "PREFER_NO_SCHEDULE": "PreferNoSchedule",
-}
 
 
 def _instance_of(launch: Described) -> str:

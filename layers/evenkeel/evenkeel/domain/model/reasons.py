@@ -276,8 +276,9 @@ class Rule(StrEnum):
     FLAVOUR_NOT_LISTED = "flavour-not-listed", Topic.NOTE
     NOT_OF_CLUSTER = "not-of-cluster", Topic.NOTE
     UNUSED_ANSWER = "unused-answer", Topic.NOTE
+    NO_GROUP_ANSWERED = "no-group-answered", Topic.NOTE
     NODE_GROUPS_ALONE = "node-groups-alone", Topic.NOTE
-    ACTIVITIES_ALONE = "activities-alone", Topic.NOTE
+    ANSWER_ALONE = "answer-alone", Topic.NOTE
     ACTIVITIES_NOT_READ = "activities-not-read", Topic.NOTE
     DEMAND_OFF = "demand-off", Topic.NOTE
     # demand: why there is no advice
