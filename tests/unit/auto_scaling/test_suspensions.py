@@ -36,6 +36,7 @@ def test_a_process_suspended_before_the_write_or_after_its_run_is_another_writer
     seconds: int, *, by_others: bool
 ) -> None:
     assert is_suspended_by_others(group(at(seconds)), begins()) is by_others
+    assert is_suspended_by_others(group(at(seconds)), begins(), goes_on=True) is (by_others and seconds < 0)
 
 
 def test_a_process_that_an_earlier_unfinished_write_has_suspended_is_ours() -> None:

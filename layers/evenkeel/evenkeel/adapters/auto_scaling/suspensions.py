@@ -29,8 +29,11 @@ def is_suspended(described: Mapping[str, Any], process: str) -> bool:
     return process in suspended(described)
 
 
-def is_suspended_by_others(described: Mapping[str, Any], decision: str) -> bool:
-    """Return True if another writer than the unfinished write of this decision has suspended Terminate."""
+def is_suspended_by_others(described: Mapping[str, Any], decision: str, *, goes_on: bool = False) -> bool:
+    """Return True if another writer than the unfinished write of this decision has suspended Terminate.
+
+    ``goes_on``: True for the run that carries out the write, which may be slow; then its end is unknown.
+    """
     found = _AT.search(suspended(described).get(TERMINATE, ""))
     since, published = suspends_since(decision), read_published(decision)
     if found is None or since is None or published is None:
@@ -39,4 +42,5 @@ def is_suspended_by_others(described: Mapping[str, Any], decision: str) -> bool:
         at = datetime.fromisoformat(found[1])
     except ValueError:
         return False
-    return not since - _CLOCKS_DIFFER <= at <= published.at + RUN_ENDS_WITHIN + _CLOCKS_DIFFER
+    is_later = not goes_on and at > published.at + RUN_ENDS_WITHIN + _CLOCKS_DIFFER
+    return is_later or at < since - _CLOCKS_DIFFER

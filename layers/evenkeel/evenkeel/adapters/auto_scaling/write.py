@@ -60,6 +60,7 @@ from evenkeel.application.errors import (
     ConflictError,
     ForbiddenError,
     RejectedError,
+    StateConflictError,
     TooLateError,
 )
 from evenkeel.domain.model.groups import Bounds
@@ -139,6 +140,7 @@ class _Sent:
     """The numbers that one write has sent. Only a read that shows them is certainly no older than they are."""
 
     decision: str  # of the write, which has not ended
+    goes_on: bool = True  # False: its run was killed
     newest: Described = field(default_factory=dict)
     surplus: int = 0  # the instances that AWS keeps above the desired capacity
     numbers: dict[str, int] = field(default_factory=dict)
@@ -146,6 +148,10 @@ class _Sent:
     def add(self, **numbers: int) -> None:
         """Note numbers that have been sent."""
         self.numbers.update(numbers)
+
+    def is_suspended_by_others(self, group: Described) -> bool:
+        """Return True if another writer has suspended the process Terminate."""
+        return is_suspended_by_others(group, self.decision, goes_on=self.goes_on)
 
     def is_shown_by(self, group: Described) -> bool:
         """Return True if a read shows the numbers."""
@@ -260,7 +266,10 @@ class GroupWriter:
         self.unfinished.discard(name)
 
     def _save(self, name: str, decision: str) -> None:
-        self._store.save(self._api.name, name, decision)
+        try:
+            self._store.save(self._api.name, name, decision, self._decisions.get(name, ""))
+        except StateConflictError:
+            raise ConflictError(f"Auto Scaling group {name}: another run has written it since it was read") from None
         self._decisions[name] = decision
 
     def _decision_of(self, described: Described) -> str | None:
@@ -347,7 +356,11 @@ class GroupWriter:
         published = read_published(decision)
         if published is not None and abs(now - published.at) < RUN_ENDS_WITHIN:
             return False  # another run may still carry it out
-        group = self._resume(name, _Sent(decision=decision)) if may_be_suspended(decision) else self._api.group(name)
+        group = (
+            self._resume(name, _Sent(decision=decision, goes_on=False))
+            if may_be_suspended(decision)
+            else self._api.group(name)
+        )
         self._end(name, decision, _bounds(group))
         return True
 
@@ -453,7 +466,7 @@ class GroupWriter:
         if _bounds(group) not in (change.before, Bounds(low, change.before.max)):
             raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds since it was read")
         is_same = group["DesiredCapacity"] == expected and _surplus(group) == change.surplus
-        is_ours = is_suspended(group, TERMINATE) and not is_suspended_by_others(group, sent.decision)
+        is_ours = is_suspended(group, TERMINATE) and not sent.is_suspended_by_others(group)
         if not (is_same and is_ours):
             # Its order would be lost, and Cluster Autoscaler could write the lower number that it reads meanwhile.
             raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
@@ -489,7 +502,7 @@ class GroupWriter:
             group = self._newest(name, sent)
             for _ in range(_REPAIRS):
                 count = len(instances_of(group)) - sent.surplus
-                if count <= group["DesiredCapacity"] or is_suspended_by_others(group, sent.decision):
+                if count <= group["DesiredCapacity"] or sent.is_suspended_by_others(group):
                     break
                 if count > group["MaxSize"]:
                     self._send_bounds(name, Bounds(group["MinSize"], count))
@@ -498,7 +511,7 @@ class GroupWriter:
                 sent.add(DesiredCapacity=count)
                 group = self._newest(name, sent)
         finally:
-            is_ours = not is_suspended_by_others(sent.newest, sent.decision)
+            is_ours = not sent.is_suspended_by_others(sent.newest)
             if is_ours:
                 self._send_resume(name)
         if not is_ours:
