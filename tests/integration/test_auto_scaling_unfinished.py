@@ -178,7 +178,8 @@ def test_a_group_that_was_deleted_meanwhile_ends_the_write_too() -> None:
 
 
 def suspend(stage: Stage, name: str) -> None:
-    """Suspend Terminate as a person does, two minutes before Evenkeel's next check."""
+    """Suspend Terminate as a person does while Evenkeel does not run."""
+    stage.minutes(10)
     stage.api.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["Terminate"])
     stage.minutes(2)
 

@@ -30,7 +30,7 @@ changed. ``resume`` ends an unfinished write.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi
@@ -49,7 +49,6 @@ from evenkeel.adapters.auto_scaling.read import (
     tags_of,
 )
 from evenkeel.adapters.auto_scaling.suspensions import (
-    RUN_ENDS_WITHIN,
     TERMINATE,
     is_suspended,
     is_suspended_by_others,
@@ -83,6 +82,8 @@ _PLANNED_FROM = (
     *("MinSize", "MaxSize", "DesiredCapacity", "Status", "Operator"),
 )
 _UPDATE = "update_auto_scaling_group"
+# Another run may still carry out an unfinished write that is younger.
+_UNFINISHED_AFTER = timedelta(seconds=60)
 _CALLS_SUSPENDED = 5  # of a write, from a tag until it resumes the process
 _REPAIRS = 3  # how often the desired capacity is raised to the instances before the process is resumed anyway
 # Seconds between reads of a group that do not show yet what was sent. Auto Scaling's documentation does not say how old
@@ -140,7 +141,6 @@ class _Sent:
     """The numbers that one write has sent. Only a read that shows them is certainly no older than they are."""
 
     decision: str  # of the write, which has not ended
-    goes_on: bool = True  # False: its run was killed
     newest: Described = field(default_factory=dict)
     surplus: int = 0  # the instances that AWS keeps above the desired capacity
     numbers: dict[str, int] = field(default_factory=dict)
@@ -148,10 +148,6 @@ class _Sent:
     def add(self, **numbers: int) -> None:
         """Note numbers that have been sent."""
         self.numbers.update(numbers)
-
-    def is_suspended_by_others(self, group: Described) -> bool:
-        """Return True if another writer has suspended the process Terminate."""
-        return is_suspended_by_others(group, self.decision, goes_on=self.goes_on)
 
     def is_shown_by(self, group: Described) -> bool:
         """Return True if a read shows the numbers."""
@@ -354,13 +350,9 @@ class GroupWriter:
             return False
         self.unfinished.add(name)
         published = read_published(decision)
-        if published is not None and abs(now - published.at) < RUN_ENDS_WITHIN:
-            return False  # another run may still carry it out
-        group = (
-            self._resume(name, _Sent(decision=decision, goes_on=False))
-            if may_be_suspended(decision)
-            else self._api.group(name)
-        )
+        if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
+            return False
+        group = self._resume(name, _Sent(decision=decision)) if may_be_suspended(decision) else self._api.group(name)
         self._end(name, decision, _bounds(group))
         return True
 
@@ -466,7 +458,7 @@ class GroupWriter:
         if _bounds(group) not in (change.before, Bounds(low, change.before.max)):
             raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds since it was read")
         is_same = group["DesiredCapacity"] == expected and _surplus(group) == change.surplus
-        is_ours = is_suspended(group, TERMINATE) and not sent.is_suspended_by_others(group)
+        is_ours = is_suspended(group, TERMINATE) and not is_suspended_by_others(group, sent.decision)
         if not (is_same and is_ours):
             # Its order would be lost, and Cluster Autoscaler could write the lower number that it reads meanwhile.
             raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
@@ -502,7 +494,7 @@ class GroupWriter:
             group = self._newest(name, sent)
             for _ in range(_REPAIRS):
                 count = len(instances_of(group)) - sent.surplus
-                if count <= group["DesiredCapacity"] or sent.is_suspended_by_others(group):
+                if count <= group["DesiredCapacity"] or is_suspended_by_others(group, sent.decision):
                     break
                 if count > group["MaxSize"]:
                     self._send_bounds(name, Bounds(group["MinSize"], count))
@@ -511,7 +503,7 @@ class GroupWriter:
                 sent.add(DesiredCapacity=count)
                 group = self._newest(name, sent)
         finally:
-            is_ours = not sent.is_suspended_by_others(sent.newest)
+            is_ours = not is_suspended_by_others(sent.newest, sent.decision)
             if is_ours:
                 self._send_resume(name)
         if not is_ours:
