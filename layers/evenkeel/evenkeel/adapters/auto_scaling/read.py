@@ -169,15 +169,13 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         types: EC2's descriptions of instance types; None: EC2 was not read.
     """
     managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
-    members: list[Member] = []
-    skipped: list[Skipped] = []
-    discoveries = policy.discoveries
+    members, skipped = list[Member](), list[Skipped]()
     for item in described:
         name = str(item.get("AutoScalingGroupName") or "")
         decision = decision_of(item, (decisions or {}).get(name), writer)
         reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), writer, decision)
         reader.types = types
-        reason = reader.skipped_because(discoveries, is_untagged=name in untagged)
+        reason = reader.skipped_because(policy.discoveries, is_untagged=name in untagged)
         if reason is None:
             status, found_at = (refreshing or {}).get(name, ("", _LONG_AGO))
             refresh = status if now - found_at < _REFRESH_KEPT else None

@@ -29,14 +29,18 @@ def is_suspended(described: Mapping[str, Any], process: str) -> bool:
     return process in suspended(described)
 
 
+def suspended_at(described: Mapping[str, Any]) -> datetime | None:
+    """Return when Terminate was suspended; None: it is not suspended, or AWS does not show the time."""
+    found = _AT.search(suspended(described).get(TERMINATE, ""))
+    try:
+        return None if found is None else datetime.fromisoformat(found[1])
+    except ValueError:
+        return None
+
+
 def is_suspended_by_others(described: Mapping[str, Any], decision: str) -> bool:
     """Return True if another writer than the unfinished write of this decision has suspended Terminate."""
-    found = _AT.search(suspended(described).get(TERMINATE, ""))
-    since, published = suspends_since(decision), read_published(decision)
-    if found is None or since is None or published is None:
-        return False
-    try:
-        at = datetime.fromisoformat(found[1])
-    except ValueError:
+    at, since, published = suspended_at(described), suspends_since(decision), read_published(decision)
+    if at is None or since is None or published is None:
         return False
     return not since - _CLOCKS_DIFFER <= at <= published.at + WRITE_ENDS_WITHIN
