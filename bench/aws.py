@@ -40,7 +40,7 @@ def _compiled(expression: str) -> CodeType:
     text = re.sub(r"(\S+) BETWEEN (\S+) AND (\S+)", r"\1 >= \2 AND \1 <= \3", expression)
     text = re.sub(r"(#?\w+) *(<=|>=|[<>=]) *(:\w+)", r"compare('\1', '\2', '\3')", text)
     text = re.sub(r"(attribute_\w+|begins_with) *\( *(#?\w+)(?: *, *(:\w+))? *\)", r"\1('\2', '\3')", text)
-    return compile(re.sub(r" (AND|OR) ", lambda found: found[0].lower(), text), "<condition>", "eval")
+    return compile(re.sub(r"\b(AND|OR|NOT) ", lambda found: found[0].lower(), text), "<condition>", "eval")
 
 
 def _holds(expression: str, request: Request, item: Item) -> bool:
@@ -57,6 +57,7 @@ def _holds(expression: str, request: Request, item: Item) -> bool:
     functions = {
         "attribute_exists": lambda name, _: attribute(name) is not None,
         "attribute_not_exists": lambda name, _: attribute(name) is None,
+        "attribute_type": lambda name, kind: {values[kind]["S"]} == set(attribute(name) or ()),
         "begins_with": lambda name, value: str((attribute(name) or {}).get("S", "")).startswith(values[value]["S"]),
         "compare": compare,
     }

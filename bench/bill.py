@@ -57,6 +57,7 @@ PACKET, SEGMENT = 52, 1_448
 ROUND_TRIP = 0.01  # seconds of one request to a workload cluster; pages are read in sequence
 _WITH_OTHERS = 2_000  # pods that a chunk with other clusters reads, as in the product
 _CHECKED_ITEM = 120  # bytes of the item of checked clusters without ids
+_DECISION_ITEM = 400  # bytes, at most
 _CHUNK, _CONNECTIONS = 50, 600  # as in the product
 _REST = check_interval(AUTO, resting=True) / 60  # minutes
 
@@ -200,7 +201,13 @@ class Stack:
         quick = f"quick auto-scaling {self.groups}"
         clients = self.figures[f"{quick} 1000 accounts"]["cpu_ms"] - self.figures[quick]["cpu_ms"]
         cpu = self._sum(lambda check: self.figures[f"{check} {kind} {self.groups}"]["cpu_ms"] + clients) / 1000
-        return self.sum() - self.egress() + MINUTES * cpu * GB_PER_PROCESSOR * GB_SECOND
+        return self.sum() - self.egress() + self.decisions() + MINUTES * cpu * GB_PER_PROCESSOR * GB_SECOND
+
+    def decisions(self) -> float:
+        """Return the cost of the decisions about groups: one consistent query reads all, a run writes each twice."""
+        reads = MINUTES * self.full + RUNS * (1 + FOLLOWING)
+        units = ceil(self.groups * _DECISION_ITEM / 4096)
+        return reads * units * READ + RUNS * 2 * self.groups * WRITE
 
     def managed(self) -> float:
         """Return the same for managed node groups, at most: each full check asks EKS for all that one check may."""

@@ -104,7 +104,7 @@ def write_every_kind(client: InProcess, store: Any) -> None:
         SealedTokens(client, None, "table", "key").save("demo", replace(token, version=0), writes=writes)
     DynamoNodeGroups(client, "table", lambda: NOW).save("demo", OTHERS["node groups"])
     for name, text in OTHERS["group decisions"].items():
-        DynamoGroupDecisions(client, "table", lambda: NOW).save("demo", name, text)
+        DynamoGroupDecisions(client, "table", lambda: NOW).save("demo", name, text, "")
     DynamoIdempotency(client, "table", "provisioning_failure")("event-1", plenty, lambda: OTHERS["handled"])
     for item in client.items():
         if item["pk"]["S"].startswith("IDEMPOTENCY"):

@@ -142,3 +142,42 @@ def test_a_process_that_a_person_has_suspended_stays_suspended_even_if_reads_do_
             assert all(stage.group(name).suspended for name in names)
             stage.minutes(1)
         assert not any('"unfinished"' in stage.decision(name) for name in names)
+
+
+def test_a_read_that_still_shows_the_suspension_of_the_write_before_is_too_old() -> None:
+    """Its orders would be missing, and its time would look like another writer's."""
+    stage, names = outage()
+    stage.settle()
+    name = names[0]
+    client = _Delayed(stage.api, name)
+    stage.clusters.wrap = lambda _client: client
+    for _ in range(2):
+        stage.api.clock.run(timedelta(seconds=20))
+        stage.api.update_auto_scaling_group(AutoScalingGroupName=name, MaxSize=9)
+        stage.run()
+        assert not stage.group(name).suspended
+        stage.api.clock.run(timedelta(seconds=5))
+    assert client.repeated
+    assert stage.group(name).maximum < 9
+
+
+class _Delayed:
+    """A client whose first read after each suspension shows the suspension before, if there was one."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        self._client, self._name = client, name
+        self._shown: Any = None
+        self._due, self.repeated = False, 0
+
+    def __getattr__(self, operation: str) -> Any:
+        def call(**request: Any) -> Any:
+            answer = getattr(self._client, operation)(**request)
+            if operation == "suspend_processes" and request["AutoScalingGroupName"] == self._name:
+                self._due = True
+            elif operation == "describe_auto_scaling_groups" and self._due:
+                self._due = False
+                self.repeated += self._shown is not None
+                self._shown, answer = answer, self._shown or answer
+            return answer
+
+        return call

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
 import pytest
 
+from evenkeel.adapters.auto_scaling.decisions import Decisions, DecisionsInMemory
 from evenkeel.application.errors import StateUnavailableError
 from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.rebalancing.annotations import ended_at, is_unfinished
 from evenkeel.record import ControlRecord
 from sandbox.auto_scaling.behavior import Behavior, worst
 from sandbox.auto_scaling.calls import AwsError
@@ -175,7 +178,8 @@ def test_a_group_that_was_deleted_meanwhile_ends_the_write_too() -> None:
 
 
 def suspend(stage: Stage, name: str) -> None:
-    """Suspend Terminate as a person does, two minutes before Evenkeel's next check."""
+    """Suspend Terminate as a person does while Evenkeel does not run."""
+    stage.minutes(10)
     stage.api.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["Terminate"])
     stage.minutes(2)
 
@@ -211,21 +215,65 @@ def test_a_write_that_follows_an_unfinished_one_still_resumes_its_process() -> N
     count = 0
     for stage, stack, place in crashes():
         stage.api.clock.run(timedelta(seconds=45))
-        stage.store._leases.clear()  # the first run has begun the write at its end
-        life = Life(at=-1, how=How.BEFORE)
-        stage.clusters.wrap = lambda client, life=life: MortalClient(client, life)
-        stage.api.before = partial(_kill_at, "ResumeProcesses", life)
-        with suppress(KilledError):
-            worker(stage.store, stage.clusters, stage.clock, stage.queue)("demo", "a test", plenty)
-        stage.api.before = lambda _name, _request: None
-        stage.clusters.wrap = lambda same: same
+        kill_before_it_resumes(stage)
         count += '"since"' in "".join(map(stage.decision, stage.api.groups.by_name))
         check(stage, stack, 4)
         assert suspended(stage) == [], place
     assert count
 
 
-def _kill_at(fatal: str, life: Life, name: str, _request: object) -> None:
-    if name == fatal:
+@dataclass
+class _Slow:
+    """The decisions of a worker that sleeps before it stores that its first write has ended, while ``later`` acts."""
+
+    store: DecisionsInMemory
+    later: Callable[[], None]
+    slept: bool = False
+
+    def load(self, cluster: str) -> Decisions:
+        return self.store.load(cluster)
+
+    def save(self, cluster: str, group: str, decision: str, before: str) -> None:
+        if ended_at(decision) is not None and not self.slept:
+            self.slept = True
+            self.later()
+        self.store.save(cluster, group, decision, before)
+
+
+def test_a_run_that_wakes_up_after_its_lease_does_not_end_the_write_of_a_later_run() -> None:
+    stage, _ = outage()
+
+    def later() -> None:
+        """The lease ends. A later run lowers a max again, and is killed before it resumes the process."""
+        (name,) = (name for name in stage.api.groups.by_name if is_unfinished(stage.decision(name)))
+        stage.minutes(2)
+        stage.api.update_auto_scaling_group(AutoScalingGroupName=name, MaxSize=stage.group(name).maximum + 3)
+        stage.clusters.wrap_store = lambda store: store
+        kill_before_it_resumes(stage)
+        killed.extend(suspended(stage))
+
+    killed: list[str] = []
+    stage.clusters.wrap_store = lambda store: _Slow(store, later)
+    stage.run()
+    assert len(killed) == 1
+    stage.minutes(2)
+    stage.run()
+    assert suspended(stage) == []
+
+
+def kill_before_it_resumes(stage: Stage) -> None:
+    """Run once. The run is killed before it resumes a process."""
+    life = Life(at=-1, how=How.BEFORE)
+    stage.store._leases.clear()  # the run before has begun its write at its end
+    stage.clusters.wrap = lambda client: MortalClient(client, life)
+    stage.api.before = partial(_kill_at_resume, stage, life)
+    with suppress(KilledError):
+        worker(stage.store, stage.clusters, stage.clock, stage.queue)("demo", "a test", plenty)
+    stage.api.before = lambda _name, _request: None
+    stage.clusters.wrap = lambda same: same
+
+
+def _kill_at_resume(stage: Stage, life: Life, name: str, _request: object) -> None:
+    if name == "ResumeProcesses" and suspended(stage):
         life.dead = True
         raise KilledError(name)

@@ -2,11 +2,15 @@
 
 The stored decision says if a write has ended. Group tag ``evenkeel.dev/decision`` only names the stack and the cluster
 that write the group. Without the tag, the group counts as never written: it has been restored or created again.
+
+Each decision is stored only if the former one is the one that was read. So a run that wakes up after its lease ends no
+write that a later run has begun.
 """
 
 from collections.abc import Mapping
 from typing import Protocol
 
+from evenkeel.application.errors import StateConflictError
 from evenkeel.domain.rebalancing.annotations import is_unfinished, read_published, writer_of
 
 Decisions = Mapping[str, str]
@@ -19,8 +23,12 @@ class DecisionStore(Protocol):
     def load(self, cluster: str) -> Decisions:
         """Return the stored decisions. Raises AccessUnavailableError."""
 
-    def save(self, cluster: str, group: str, decision: str) -> None:
-        """Store a decision; empty: there is none any more. Raises StateUnavailableError."""
+    def save(self, cluster: str, group: str, decision: str, before: str) -> None:
+        """Store a decision; empty: there is none any more.
+
+        ``before``: the decision that the caller has read; empty: none. Raises StateUnavailableError,
+        StateConflictError: another run has stored a decision since then.
+        """
 
 
 class DecisionsInMemory:
@@ -33,9 +41,12 @@ class DecisionsInMemory:
         """Return the decisions."""
         return {**self._decisions.get(cluster, {})}
 
-    def save(self, cluster: str, group: str, decision: str) -> None:
-        """Keep a decision."""
-        self._decisions.setdefault(cluster, {})[group] = decision
+    def save(self, cluster: str, group: str, decision: str, before: str) -> None:
+        """Keep a decision, unless another one has been kept since ``before``."""
+        decisions = self._decisions.setdefault(cluster, {})
+        if decisions.get(group, "") not in (before, decision):
+            raise StateConflictError(f"{group}: the decision has been written since it was read")
+        decisions[group] = decision
 
 
 def decision_of(tag: str | None, stored: str | None, writer: str) -> str | None:

@@ -21,7 +21,13 @@ from evenkeel.adapters.auto_scaling.installers import (
     clusters_of,
     control_plane_tag,
 )
-from evenkeel.adapters.auto_scaling.suspensions import TERMINATE, is_suspended, is_suspended_by_others, suspended
+from evenkeel.adapters.auto_scaling.suspensions import (
+    TERMINATE,
+    WRITE_ENDS_WITHIN,
+    is_suspended,
+    is_suspended_by_others,
+    suspended,
+)
 from evenkeel.adapters.auto_scaling.templates import (
     ARCH,
     OS,
@@ -100,8 +106,6 @@ _UNFINISHED = frozenset(
 _CODE = re.compile(r"Could not launch [\w-]+ Instances\. ([\w.]+) - ")
 # An older failure says nothing about the launches that the group attempts now: AWS retries within minutes.
 _FAILURE_KEPT = timedelta(hours=1)
-# By then, a run has ended an unfinished write. Otherwise it may not resume the process.
-_WRITE_ENDS_WITHIN = timedelta(minutes=10)
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 _MANAGERS = FieldManagers(bounds_by=UNNAMED_BY_AWS, replicas_by=UNNAMED_BY_AWS)
 _NO_OPTIONS = AutoscalerOptions()
@@ -166,8 +170,7 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         types: EC2's descriptions of instance types; None: EC2 was not read.
     """
     managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
-    members: list[Member] = []
-    skipped: list[Skipped] = []
+    members, skipped = list[Member](), list[Skipped]()
     for item in described:
         name = str(item.get("AutoScalingGroupName") or "")
         decision = decision_of(tags_of(item).get(DECISION), (decisions or {}).get(name), writer)
@@ -489,7 +492,7 @@ class _GroupReader:
     def _is_being_written(self) -> bool:
         """Return True if Evenkeel has suspended Terminate for a write, which the next run ends."""
         published = read_published(self._decision)
-        is_recent = published is not None and abs(self._now - published.at) < _WRITE_ENDS_WITHIN
+        is_recent = published is not None and abs(self._now - published.at) < WRITE_ENDS_WITHIN
         decision = self._decision or ""
         return is_recent and may_be_suspended(decision) and not is_suspended_by_others(self._item, decision)
 

@@ -30,7 +30,7 @@ changed. ``resume`` ends an unfinished write.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi
@@ -49,10 +49,10 @@ from evenkeel.adapters.auto_scaling.read import (
     tags_of,
 )
 from evenkeel.adapters.auto_scaling.suspensions import (
-    RUN_ENDS_WITHIN,
     TERMINATE,
     is_suspended,
     is_suspended_by_others,
+    suspended_at,
 )
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, MOVE
 from evenkeel.application.errors import (
@@ -60,12 +60,14 @@ from evenkeel.application.errors import (
     ConflictError,
     ForbiddenError,
     RejectedError,
+    StateConflictError,
     TooLateError,
 )
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.rebalancing.annotations import (
     begun,
     ended,
+    ended_at,
     for_tag,
     is_unfinished,
     may_be_suspended,
@@ -82,6 +84,8 @@ _PLANNED_FROM = (
     *("MinSize", "MaxSize", "DesiredCapacity", "Status", "Operator"),
 )
 _UPDATE = "update_auto_scaling_group"
+# Another run may still carry out an unfinished write that is younger.
+_UNFINISHED_AFTER = timedelta(seconds=60)
 _CALLS_SUSPENDED = 5  # of a write, from a tag until it resumes the process
 _REPAIRS = 3  # how often the desired capacity is raised to the instances before the process is resumed anyway
 # Seconds between reads of a group that do not show yet what was sent. Auto Scaling's documentation does not say how old
@@ -139,6 +143,7 @@ class _Sent:
     """The numbers that one write has sent. Only a read that shows them is certainly no older than they are."""
 
     decision: str  # of the write, which has not ended
+    after: datetime | None = None  # when the write before it has ended, which a read may still show
     newest: Described = field(default_factory=dict)
     surplus: int = 0  # the instances that AWS keeps above the desired capacity
     numbers: dict[str, int] = field(default_factory=dict)
@@ -146,6 +151,15 @@ class _Sent:
     def add(self, **numbers: int) -> None:
         """Note numbers that have been sent."""
         self.numbers.update(numbers)
+
+    def is_too_old(self, group: Described) -> bool:
+        """Return True if a read shows the process as the write before has suspended it."""
+        at = suspended_at(group)
+        return at is not None and self.after is not None and at < self.after.replace(microsecond=0)
+
+    def is_suspended_by_others(self, group: Described) -> bool:
+        """Return True if another writer has suspended the process Terminate."""
+        return is_suspended_by_others(group, self.decision) and not self.is_too_old(group)
 
     def is_shown_by(self, group: Described) -> bool:
         """Return True if a read shows the numbers."""
@@ -178,6 +192,7 @@ class GroupWriter:
         self._refreshing = refreshing
         self._sent_max: dict[str, int] = {}  # of writes that may not have ended, because groups are written in parallel
         self._written: dict[str, Described] = {}  # the groups as Evenkeel's last writes left them, by name
+        self._ended: dict[str, datetime | None] = {}  # when the write before the last one has ended, by name
         self.unfinished: set[str] = set()  # the names of groups whose writes have begun and not ended
         # The error of a resume that was refused or not answered. Then the process would stay suspended in other groups.
         self._not_resumed: ForbiddenError | ClusterUnavailableError | None = None
@@ -242,7 +257,7 @@ class GroupWriter:
         Return True if an earlier write may have left a process suspended, which this write does not resume by itself.
         """
         name, before = member.name, self._decision_of(change.newest)
-        earlier = may_be_suspended(before)
+        earlier, self._ended[name] = may_be_suspended(before), ended_at(before)
         if change.may_terminate and not self._api.may_begin(_CALLS_SUSPENDED):
             raise TooLateError(f"{self._place(member)}: too little time is left to end a write")
         self.unfinished.add(name)
@@ -256,7 +271,10 @@ class GroupWriter:
         self.unfinished.discard(name)
 
     def _save(self, name: str, decision: str) -> None:
-        self._store.save(self._api.name, name, decision)
+        try:
+            self._store.save(self._api.name, name, decision, self._decisions.get(name, ""))
+        except StateConflictError:
+            raise ConflictError(f"Auto Scaling group {name}: another run has written it since it was read") from None
         self._decisions[name] = decision
 
     def _decision_of(self, described: Described) -> str | None:
@@ -342,8 +360,8 @@ class GroupWriter:
             return False
         self.unfinished.add(name)
         published = read_published(decision)
-        if published is not None and abs(now - published.at) < RUN_ENDS_WITHIN:
-            return False  # another run may still carry it out
+        if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
+            return False
         group = self._resume(name, _Sent(decision=decision)) if may_be_suspended(decision) else self._api.group(name)
         self._end(name, decision, _bounds(group))
         return True
@@ -433,10 +451,10 @@ class GroupWriter:
     def _write_suspended(self, name: str, change: _Change) -> Described:
         """Write max or the desired capacity while Terminate is suspended. Resume it whatever reads show."""
         self._api.write("suspend_processes", name, AutoScalingGroupName=name, ScalingProcesses=[TERMINATE])
-        sent = _Sent(decision=self._decisions[name])
+        sent = _Sent(decision=self._decisions[name], after=self._ended.get(name))
         try:
             # A read that shows the suspended process is no older than it. So it shows all earlier orders of others.
-            before = self._read_until(name, lambda group: is_suspended(group, TERMINATE))
+            before = self._read_until(name, lambda group: is_suspended(group, TERMINATE) and not sent.is_too_old(group))
             sent.newest, sent.surplus = before, min(change.surplus, _surplus(before))
             self._send_numbers(name, change, sent)
         finally:
@@ -450,8 +468,8 @@ class GroupWriter:
         if _bounds(group) not in (change.before, Bounds(low, change.before.max)):
             raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds since it was read")
         is_same = group["DesiredCapacity"] == expected and _surplus(group) == change.surplus
-        is_ours = is_suspended(group, TERMINATE) and not is_suspended_by_others(group, sent.decision)
-        if not (is_same and is_ours):
+        is_others = sent.is_suspended_by_others(group) or sent.is_too_old(group)
+        if not is_same or is_others or not is_suspended(group, TERMINATE):
             # Its order would be lost, and Cluster Autoscaler could write the lower number that it reads meanwhile.
             raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
         if change.interim_bounds != _bounds(group):
@@ -486,7 +504,7 @@ class GroupWriter:
             group = self._newest(name, sent)
             for _ in range(_REPAIRS):
                 count = len(instances_of(group)) - sent.surplus
-                if count <= group["DesiredCapacity"] or is_suspended_by_others(group, sent.decision):
+                if count <= group["DesiredCapacity"] or sent.is_suspended_by_others(group):
                     break
                 if count > group["MaxSize"]:
                     self._send_bounds(name, Bounds(group["MinSize"], count))
@@ -495,7 +513,7 @@ class GroupWriter:
                 sent.add(DesiredCapacity=count)
                 group = self._newest(name, sent)
         finally:
-            is_ours = not is_suspended_by_others(sent.newest, sent.decision)
+            is_ours = not sent.is_suspended_by_others(sent.newest)
             if is_ours:
                 self._send_resume(name)
         if not is_ours:

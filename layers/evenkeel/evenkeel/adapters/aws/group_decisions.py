@@ -17,7 +17,7 @@ _KEPT = timedelta(days=365)
 
 
 class DynamoGroupDecisions:
-    """Implements ``DecisionStore``. Only the run that has the cluster's lease writes, so no write is conditional."""
+    """Implements ``DecisionStore``. A group without a decision may have an item without a record."""
 
     def __init__(self, client: Any, table: str, now: Callable[[], datetime]) -> None:
         """``client``: a boto3 DynamoDB client."""
@@ -33,17 +33,31 @@ class DynamoGroupDecisions:
             raise AccessUnavailableError(f"{cluster}: decisions about its groups not read: {error}") from None
         decisions = {}
         for item in items:
+            if "record" not in item:
+                continue
             try:
                 decisions[text(item, "sk").removeprefix(_SORT_KEY)] = text(item, "record")
             except ConfigError as error:
                 _log.warning("decision not loaded: %s", error, extra={"cluster": cluster})
         return decisions
 
-    def save(self, cluster: str, group: str, decision: str) -> None:
-        """Store a decision; empty: there is none any more. Raises StateUnavailableError."""
+    def save(self, cluster: str, group: str, decision: str, before: str) -> None:
+        """Store a decision, unless another run has stored one. A repeated call is no conflict with itself."""
+        # DynamoDB Local does not accept empty texts.
+        known = {name: {"S": text} for name, text in ((":now", decision), (":before", before)) if text}
+        conditions = [f"#record = {name}" for name in known]
+        if not (decision and before):
+            conditions.append("NOT attribute_type(#record, :text)")  # there is none, or an unreadable one
+            known[":text"] = {"S": "S"}
         item = {
             **key(f"CLUSTER#{cluster}", f"{_SORT_KEY}{group}"),
-            "record": {"S": decision},
+            **({"record": {"S": decision}} if decision else {}),
             "expires_at": number(int((self._now() + _KEPT).timestamp())),
         }
-        self._table.call("put_item", Item=item)
+        self._table.call(
+            "put_item",
+            Item=item,
+            ConditionExpression=" OR ".join(conditions),
+            ExpressionAttributeNames={"#record": "record"},
+            ExpressionAttributeValues=known,
+        )
