@@ -12,6 +12,8 @@ def fixed_because(draft: Draft) -> Reason | None:
     """Return why a group cannot get nodes for a lasting reason of its own; None: it can."""
     if draft.group.template.closed_because is not None:
         return Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN)
+    if draft.health.not_offered:
+        return Reason.of(Rule.IN_STATE, state=draft.state.value)
     return draft.fixed_because
 
 
