@@ -1,6 +1,7 @@
 """An incomplete list of machines forgets no delete mark of a running node, and no mark stays for ever."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -90,3 +91,22 @@ def test_a_run_in_doubt_requests_the_second_check() -> None:
     world = Marked({0}, mark_is_ours=True)
     world.run({0}, MINUTE)
     assert world.house.queue.second_looks[-1][2] == 60
+
+
+@pytest.mark.parametrize("restoring", [{"restoring": True}, {"restoring_pools": ("workers",)}], ids=str)
+def test_a_restore_ends_only_after_the_marks_are_off(restoring: dict[str, Any]) -> None:
+    world = Marked({0}, mark_is_ours=True)
+    stored = world.house.store.load("demo")
+    world.house.store.save_record(stored.record, stored.control.model_copy(update=restoring), stored.versions)
+
+    def is_restoring() -> bool:
+        control = world.house.store.load("demo").control
+        return control.restoring or bool(control.restoring_pools)
+
+    for _ in range(2):
+        world.run({0}, 20 * SECOND)
+        assert is_restoring()
+    world.run(set(), 20 * SECOND)
+    assert not world.on_machines
+    world.run(set(), 20 * SECOND)
+    assert not is_restoring()

@@ -7,9 +7,11 @@ import pytest
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import GroupTemplate, MachineFailure, NodeGroup, State
 from evenkeel.domain.rebalancing.health.not_offered import is_not_offered
+from evenkeel.domain.survival.drill import failing_elsewhere, pools_of
 from evenkeel.texts.english import sentences
-from tests.builders import MINUTE, Played, machines, numbers, zones
+from tests.builders import MINUTE, Played, machines, numbers, requested, zones
 from tests.parts import replace
+from tests.property.survival.test_counts_properties import arrive, surviving
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 SOLD_OUT = "InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity"
@@ -183,6 +185,34 @@ def test_silence_at_the_daily_try_is_followed_by_another_day() -> None:
     give_up(played)
     assert state_of(played, (DAY - MINUTE).total_seconds()) is State.FENCED
     assert state_of(played, 120) is State.PROBING
+
+
+def test_the_other_zones_get_the_nodes_with_which_the_pool_survives() -> None:
+    played = pool()
+    played.policy = surviving(numbers(4, 20))
+    refuse(played)
+    played.look()
+    give_up(played)
+    for _ in range(5):
+        found = played.look(600)
+        arrive(played)
+    assert requested(found) == (1, 3, 3)
+    assert found.survival is not None
+    assert found.survival.survives
+
+
+def test_it_is_no_failure_that_forbids_a_drill_of_another_zone() -> None:
+    played = pool()
+    refuse(played)
+    played.look()
+    give_up(played)
+    for seconds in (60, DAY.total_seconds()):  # fenced, and probing
+        played.look(seconds)
+        assert played.seen is not None
+        assert failing_elsewhere("b", pools_of(played.seen)) is None
+    refuse(played, message=SOLD_OUT)
+    played.look(60)
+    assert failing_elsewhere("b", pools_of(played.seen)) == ("cluster-api/default/workers", "a")
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,23 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from evenkeel.domain.model.convergence import PASS_LASTS
+from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.model.second_checks import doubted_since, is_confirmed
-from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.rebalancing.relief import holds_relief
 from evenkeel.domain.rebalancing.restore import carries_ours
 from evenkeel.record import ControlRecord
 
 
-def after_restore(control: ControlRecord, plan: Plan, state: ClusterState) -> tuple[ControlRecord, str] | None:
+def after_restore(
+    control: ControlRecord, plan: Plan, state: ClusterState, groups: Mapping[GroupKey, GroupState]
+) -> tuple[ControlRecord, str] | None:
     """Return the control item after finished restores, and a sentence about the change; None: no change.
+
+    ``groups``: the groups' states after this run. While a list of machines is in doubt, delete marks stay, and a
+    paused cluster would keep them.
 
     After its restore, a cluster or pool is paused without end. A pool that is neither in the plan nor in the stored
     state may be missing by mistake. So a second check must confirm that the pool is missing.
@@ -26,6 +32,7 @@ def after_restore(control: ControlRecord, plan: Plan, state: ClusterState) -> tu
         for pool in plan.pools
         if pool.awaits_check
         or any(carries_ours(group.group, state.pools.get(pool.id)) for group in pool.groups)
+        or any(groups[group.group.key].marked for group in pool.groups if group.group.key in groups)
         or holds_relief(pool.next_state)
     ]
     known = {*state.pools, *(pool.id for pool in plan.pools)}

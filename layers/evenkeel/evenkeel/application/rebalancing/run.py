@@ -369,7 +369,7 @@ class Run:
         If no restore is finished, end the finished passes of convergence.
         """
         before, store, versions = self.stored.control, self.ports.store, self.stored.versions
-        restored = after_restore(before, self.plan, self.stored.state)
+        restored = after_restore(before, self.plan, self.stored.state, self.run_state.groups)
         if restored is None:
             requested = unfinished_passes(before.convergence_requested, self.plan)
             if requested != before.convergence_requested:

@@ -64,6 +64,7 @@ class HealthDraft:
     refused_since: datetime | None = None  # since when launches of a fenced group fail; None: unknown
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
     is_drilled: bool = False  # True: a drill fences the zone
+    not_offered: bool = False  # True: the group is fenced because its zone does not offer the machine type
     doubted_since: datetime | None = None  # when a probing group last failed
     # True: a machine that was launched after the last failure of a probing group has become a node.
     is_proven: bool = False
@@ -198,9 +199,13 @@ class Draft(GroupPlan):
 
     @property
     def zone_fails(self) -> bool:
-        """Return True if the group is unhealthy, or fenced. A fence because of stopped launches names no fault."""
+        """Return True if the group is unhealthy, or fenced.
+
+        A fence because of stopped launches, or of a machine type that the zone does not offer, names no fault. It would
+        keep the other zones waiting without end.
+        """
         is_fenced = self.state is State.FENCED and self.group.status.launches_stopped is None
-        return is_fenced or self.group.status.unhealthy is not None
+        return (is_fenced and not self.health.not_offered) or self.group.status.unhealthy is not None
 
     @property
     def kept_room(self) -> int:

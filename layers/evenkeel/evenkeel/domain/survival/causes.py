@@ -10,6 +10,8 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 
 def fixed_because(draft: Draft) -> Reason | None:
     """Return why a group cannot get nodes for a lasting reason of its own; None: it can."""
+    if draft.health.not_offered:
+        return Reason.of(Rule.IN_STATE, state=draft.state.value)
     return draft.size_unknown or draft.fixed_because
 
 

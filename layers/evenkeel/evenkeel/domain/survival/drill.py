@@ -113,6 +113,7 @@ class PoolZones:
     """The zones of a pool."""
 
     zones: frozenset[str] = frozenset()
+    # Zones that do not offer a group's machine type are neither closed nor failing.
     closed: frozenset[str] = frozenset()  # with a group that is fenced or probing
     failing: frozenset[str] = frozenset()  # with a group that is fenced, probing or unhealthy by its own failure
 
@@ -286,13 +287,19 @@ def _zones_of_pool(pool: PoolPlan) -> PoolZones:
     zones = [(plan.group.identity.zone or "", plan) for plan in pool.groups]
     return PoolZones(
         zones=frozenset(zone for zone, _ in zones),
-        closed=frozenset(zone for zone, plan in zones if plan.state in _CLOSED),
+        closed=frozenset(zone for zone, plan in zones if plan.state in _CLOSED and not _lacks_type(plan)),
         failing=frozenset(zone for zone, plan in zones if _fails(plan)),
     )
 
 
 def _fails(plan: GroupPlan) -> bool:
-    return plan.state in _FAILING and not any(reason.rule in _BY_OTHERS for reason in plan.reasons)
+    by_others = any(reason.rule in _BY_OTHERS for reason in plan.reasons)
+    return plan.state in _FAILING and not by_others and not _lacks_type(plan)
+
+
+def _lacks_type(plan: GroupPlan) -> bool:
+    """Return True if the zone does not offer the machine type. That is no outage: it would forbid every drill."""
+    return any("not_offered" in reason.facts for reason in plan.reasons)
 
 
 def _lacks_nodes(pool: PoolPlan) -> bool:

@@ -68,8 +68,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
     unreported = max(0, failure.failures - _fold(earlier, 0, policy, arrivals.ended)[0]) if earlier else 0
     failures, until, reports = _fold({*earlier, at}, unreported, policy, arrivals.ended)
     if failure.backoff_until is not None and not (newest and _is_day_over(state, reason)):
-        # A late report may start an earlier backoff, but never shortens a backoff.
-        until = max(until, failure.backoff_until)
+        until = max(until, failure.backoff_until)  # a late report never shortens a backoff
     if newest and arrivals.slow_start:
         # After each failure, slow start counts new nodes from 0 again.
         arrivals = replace(arrivals, slow_start=0, running_seen=None)

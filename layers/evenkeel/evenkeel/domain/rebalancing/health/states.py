@@ -231,7 +231,8 @@ def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
         draft.health.is_proven = health.state.fence_ended
         rule = Rule.PROBING_AFTER_ARRIVAL if is_early else Rule.PROBING_AFTER_BACKOFF
         rule = Rule.PROBING_AFTER_CHANGE if has_new_template(draft.group, failure) else rule
-        draft.add_reason(rule, **_facts(failure))
+        is_former = health.state.fence_ended
+        draft.add_reason(rule, **_facts(failure), **({} if is_former else _not_offered(draft, failure)))
 
 
 def _held(group: NodeGroup) -> int:
@@ -267,8 +268,8 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
     if health.impaired_until is not None:
         draft.add_reason(Rule.ZONE_IMPAIRED, zone=group.identity.zone, until=health.impaired_until)
     else:
-        zone = group.identity.zone if is_not_offered(failure.message) else None
-        missing = {} if zone is None else {"not_offered": zone}
+        missing = _not_offered(draft, failure)
+        draft.health.not_offered = bool(missing)
         until = draft.health.fence_ends or failure.backoff_until
         draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=until, **missing)
 
@@ -292,6 +293,12 @@ def _lost_before(draft: Draft, health: _Health, backoff: BackoffPolicy, now: dat
 def _facts(failure: FailureHistory) -> Mapping[str, Fact]:
     words = provider_words(failure.message)
     return {"kind": failure.failure_class.value, "failures": failure.failures, **({"words": words} if words else {})}
+
+
+def _not_offered(draft: Draft, failure: FailureHistory) -> Mapping[str, Fact]:
+    """Return the zone if it does not offer the group's machine type."""
+    zone = draft.group.identity.zone
+    return {"not_offered": zone} if zone is not None and is_not_offered(failure.message) else {}
 
 
 def _explain_replicas(draft: Draft, contest: ContestHistory) -> None:
