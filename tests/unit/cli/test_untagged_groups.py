@@ -138,7 +138,7 @@ class TestPods:
         text = planned([running, empty], "-f", str(objects), "--record", str(record))
         assert "the pod's node selector requires node-kind windows; on the node, node-kind is missing" in text
         tag = "k8s.io/cluster-autoscaler/node-template/resources"
-        assert f"the cpu and memory of a new node are unknown: set tags {tag}/cpu and {tag}/memory" in text
+        assert f"the cpu and memory of a node are unknown: set tags {tag}/cpu and {tag}/memory" in text
 
 
 class TestLeftOut:

@@ -636,7 +636,7 @@ class _GroupReader:
     def _closed_because(self, type: str, node: NodeTemplate) -> Reason:
         """Return why an empty group must get no node, with the tags that would let it get one."""
         missing = tuple(RESOURCES + name for name in ("cpu", "memory") if name not in node.capacity)
-        steps = (Reason.of(Rule.ANNOTATE, annotations=missing),)
+        steps = (Reason.of(Rule.SET_TAGS, tags=missing),)
         if type and self.types is None:
             return Reason.of(Rule.UNREAD_AT_ZERO, object=f"ec2:DescribeInstanceTypes of {type}", steps=steps)
         return Reason.of(Rule.UNKNOWN_AT_ZERO, steps=steps)

@@ -49,7 +49,6 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
     rest = unhealthy if unhealthy is not None and unhealthy.rule is Rule.CLUSTER_UNHEALTHY else None
     limit, blocked = draft.room_for_pods, draft.drain_blocked_by
     facts = None if pool.survival is None else pool.survival.facts
-    unknown = None if group.template.closed_because is None else Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN)
     return GroupOffer(
         group=group.key,
         zone=group.identity.zone or "",
@@ -64,7 +63,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         held_nodes=0 if facts is None or facts.held is None else facts.held.nodes.get(draft.key, 0),
         template=group.template.node,
         ignored_taints=pool.pool.settings.ignored_taints,
-        closed=None if limit and draft.state is State.PROBING else not_healthy or rest or unknown,
+        closed=None if limit and draft.state is State.PROBING else not_healthy or rest or group.template.closed_because,
         unhealthy=unhealthy,
         held=rest or _held_because(draft, not_healthy, blocked),
         waits=busy or blocked,

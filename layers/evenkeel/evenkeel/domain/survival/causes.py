@@ -10,9 +10,7 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 
 def fixed_because(draft: Draft) -> Reason | None:
     """Return why a group cannot get nodes for a lasting reason of its own; None: it can."""
-    if draft.group.template.closed_because is not None:
-        return Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN)
-    return draft.fixed_because
+    return draft.group.template.closed_because or draft.fixed_because
 
 
 def fixed_zones(drafts: Iterable[Draft]) -> tuple[Reason, ...]:
