@@ -140,10 +140,9 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
     arrivals, is_late = time_waited(group, arrivals, now, provision_timeout, others_deliver=others_deliver)
     after = replace(before, failure=failure, arrivals=arrivals, contest=contest)
     failures = [*_failures(group, before, now, backoff, provision_timeout, of_sets)]
-    late = late_failure(group, provision_timeout) if is_late else None
     after = observe_running(after, group.delivered, launched, now, backoff)
-    if late is not None:
-        after = record_failure(after, now, *late, backoff, overrides=True)
+    if is_late:
+        after = record_failure(after, now, *late_failure(group, provision_timeout), backoff, overrides=True)
     for at, kind, message, policy in failures:
         if not policy.is_forgotten(at, now):
             after = record_failure(after, at, kind, message, policy, now=now)
