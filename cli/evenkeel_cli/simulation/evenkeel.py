@@ -172,11 +172,7 @@ class _Cluster(_Port):
     world: World
     groups: dict[GroupKey, Group]
 
-    def observe(
-        self,
-        reads_machines: Collection[GroupKey] = (),
-        known: Collection[str] = (),
-    ) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[str] = ()) -> Observation:
         groups, chosen = self.world.groups, frozenset(reads_machines)
         return Observation(
             groups=tuple(self.world.observe(group, reads_machines=group.key in chosen) for group in groups)

@@ -32,7 +32,7 @@ def stored(minutes: int = 0) -> str:
 
 
 def tagged(minutes: int = 0, writer: str = OURS) -> str:
-    return for_tag(text(minutes), 256, writer=writer)
+    return for_tag(text(minutes), writer=writer)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,8 @@ def test_a_decision_shows_whether_its_write_has_ended_and_may_have_suspended_a_p
     assert read_published(ends) == PublishedBounds(at=NOW, bounds=Bounds(0, 4))
 
 
-def test_a_tag_has_no_numbers_because_not_every_write_changes_it() -> None:
-    assert not {"min", "max", "requested", "before", "target"} & json.loads(tagged()).keys()
-    assert len(tagged()) == 256
+def test_a_tag_has_no_numbers_and_reasons_because_not_every_write_changes_it() -> None:
+    assert not {"min", "max", "requested", "before", "target", "why"} & json.loads(tagged()).keys()
     assert read_published(tagged()) == PublishedBounds(at=NOW, bounds=None)
 
 

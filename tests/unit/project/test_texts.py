@@ -135,6 +135,9 @@ def test_every_kind_of_incident_has_words_remedy_and_command(kind: IncidentKind)
         group = Template().body["Resources"]["CheckLogGroup"]["Properties"]["LogGroupName"]
         assert group == {"Fn::Sub": "/aws/lambda/${AWS::StackName}-check"}
         return
+    if kind is IncidentKind.LOST_GROUP:
+        assert arguments[:3] == ["aws", "autoscaling", "create-or-update-tags"]
+        return
     assert arguments[:2] == ["evenkeel", arguments[1]]
     assert arguments[1] in ACTIONS
     assert arguments[2:6] == ["--stack", "evenkeel", "--cluster", "blue"]

@@ -173,9 +173,8 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     members, skipped = list[Member](), list[Skipped]()
     for item in described:
         name = str(item.get("AutoScalingGroupName") or "")
-        decision = decision_of(tags_of(item).get(DECISION), (decisions or {}).get(name), writer)
-        reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), writer, decision)
-        reader.types = types
+        stored = (decisions or {}).get(name)
+        reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), types, writer, stored)
         reason = reader.skipped_because(policy.discoveries, is_untagged=name in untagged)
         if reason is None:
             refresh = _known_refresh((refreshing or {}).get(name), now)
@@ -285,26 +284,27 @@ class _GroupReader:
         now: datetime,
         activities: Sequence[Described],
         node_group: Described | None,
+        types: Mapping[str, Described] | None,
         writer: str,
-        decision: str | None,
+        stored: str | None,
     ) -> None:
         self._item = item
         self._policy = policy
         self._now = now
         self._launches = [each for each in activities if _is_launch(each)]
         self._node_group = node_group
+        self._types = types
         self._tags = tags_of(item)
         self._name = str(item.get("AutoScalingGroupName") or "")
         arn = str(item.get("AutoScalingGroupARN") or "").split(":")
         region = arn[3] if len(arn) > 3 and arn[3] else policy.region
         self.key = GroupKey(AUTO_SCALING, region, self._name)
         self._reading = Reading(name=f"Auto Scaling group {self._name}")
-        self._decision = decision
-        named = writer_of(decision)
+        self._decision = decision_of(self._tags.get(DECISION), stored, writer)
+        named = writer_of(self._decision)
         self._other_writer = named if writer and named != writer else ""
         self._cluster = next(iter(clusters_of(self._tags)), "")
         self._is_undescribed = False
-        self.types: Mapping[str, Described] | None = None
         self._missing_tags: tuple[str, ...] = ()
 
     def skipped_because(self, discoveries: Sequence[Discovery], *, is_untagged: bool) -> Reason | None:
@@ -591,7 +591,7 @@ class _GroupReader:
         """Return what is known of a new node (aws_manager.go, buildNodeFromTemplate)."""
         node_group = self._node_group or {}
         type = next(iter(types_of(self._item, self._tags, node_group)), "")
-        of_ec2 = (self.types or {}).get(type, {})
+        of_ec2 = (self._types or {}).get(type, {})
         zone = str(self._item["AvailabilityZones"][0])
         labels = generic_labels(type, self.key.namespace, zone, node_group, of_ec2)
         usual = [key for key in _USUAL_LABELS if key not in labels]
@@ -642,8 +642,8 @@ class _GroupReader:
     def _closed_because(self, type: str, node: NodeTemplate) -> Reason:
         """Return why an empty group must get no node, with the tags that would let it get one."""
         missing = tuple(tag for tag in SIZE_TAGS[AUTO_SCALING] if tag.removeprefix(RESOURCES) not in node.capacity)
-        steps = (Reason.of(Rule.ANNOTATE, annotations=missing),)
-        if type and self.types is None:
+        steps = (Reason.of(Rule.SET_TAGS, tags=missing),)
+        if type and self._types is None:
             return Reason.of(Rule.UNREAD_AT_ZERO, object=f"ec2:DescribeInstanceTypes of {type}", steps=steps)
         return Reason.of(Rule.UNKNOWN_AT_ZERO, steps=steps)
 

@@ -241,7 +241,7 @@ class GroupWriter:
         The writer is added to ``tags`` for a new group, with other tags, or where a read must be no older than a write.
         """
         if is_new or tags or change.named or change.only_raises_max:
-            tags[DECISION] = for_tag(decision, _VALUE_LENGTH, writer=self._writer)
+            tags[DECISION] = for_tag(decision, writer=self._writer)
         earlier = self._begin(member, change, decision)
         self._write_tags(member.name, tags)
         self._confirm_named(member, change, tags)

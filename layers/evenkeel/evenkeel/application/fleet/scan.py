@@ -18,14 +18,7 @@ from typing import Any
 from evenkeel.application.errors import StateUnavailableError
 from evenkeel.application.fleet.ports import DueStore, Shard
 from evenkeel.application.ports import CheckResult, Clock, Executor, Queue
-from evenkeel.domain.fleet.check_times import (
-    CHUNK,
-    check_interval,
-    chunks_of,
-    chunks_of_minute,
-    is_due,
-    is_resting,
-)
+from evenkeel.domain.fleet.check_times import CHUNK, check_interval, chunks_of, chunks_of_minute, is_due, is_resting
 from evenkeel.domain.model.incidents import is_stopped
 from evenkeel.record import Registration
 

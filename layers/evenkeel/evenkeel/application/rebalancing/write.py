@@ -127,7 +127,7 @@ class Writer:
     def _unmark(self, group: NodeGroup) -> None:
         before, now = self.run_state.groups[group.key], self.clock.now()
         first = before.marks_doubted_since
-        confirms = first is not None and is_confirmed(doubted_since(first, now), now)
+        confirms = is_confirmed(doubted_since(first, now), now)
         left = self.api.unmark(group, before.marked, before.marks_hidden if confirms else None)
         state = replace(before, marks_doubted_since=None, marks_hidden=())
         if left is None:

@@ -58,9 +58,7 @@ class NodeInfo:
         self.free: Mapping[str, int] = free
         self.limits = node.attach_limits
         self.attached = attached  # number of attached volumes, by CSI driver
-        self.shared: Mapping[
-            tuple[str, str], int
-        ] = {}  # number of pods by CSI driver and claim (``VolumeNeeds.shared``)
+        self.shared: Mapping[tuple[str, str], int] = {}  # number of pods by driver and claim (``VolumeNeeds.shared``)
         self.ports: Mapping[HostPort, int] = {}
         self.pod_groups: dict[PodGroup, int] = {}
         deleting = node.deleting or any(taint.key == TO_BE_DELETED for taint in node.taints)

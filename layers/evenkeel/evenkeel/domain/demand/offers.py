@@ -63,7 +63,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         held_nodes=0 if facts is None or facts.held is None else facts.held.nodes.get(draft.key, 0),
         template=group.template.node,
         ignored_taints=pool.pool.settings.ignored_taints,
-        closed=None if limit and draft.state is State.PROBING else not_healthy or rest or draft.size_unknown,
+        closed=None if limit and draft.state is State.PROBING else not_healthy or rest or group.template.closed_because,
         unhealthy=unhealthy,
         held=rest or _held_because(draft, not_healthy, blocked),
         waits=busy or blocked,

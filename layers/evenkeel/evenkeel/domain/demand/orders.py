@@ -35,7 +35,7 @@ _UNDECIDED = frozenset(
         Rule.POD_OF_UNKNOWN_VOLUME,
     }
 )
-_UNKNOWN_NODES = frozenset({Rule.FRESH_NODE_UNKNOWN, Rule.CPU_AND_MEMORY_UNKNOWN})
+_UNKNOWN_NODES = frozenset({Rule.FRESH_NODE_UNKNOWN, Rule.UNKNOWN_AT_ZERO, Rule.UNREAD_AT_ZERO, Rule.UNSEEN_AT_ZERO})
 # Cluster-autoscaler orders no node in a group that lacks more nodes than the larger of two limits: a number of nodes,
 # and a share of the running nodes (--ok-total-unready-count, --max-total-unready-percentage; clusterstate.go,
 # IsNodeGroupHealthy).

@@ -217,10 +217,9 @@ class Chunk:
     delay: int = 0
 
 
-def chunks_of(clusters: Sequence[str], delay: int = 0) -> list[Chunk]:
-    """Return the clusters in chunks with the same delay."""
-    starts = range(0, len(clusters), CHUNK)
-    return [Chunk(clusters=tuple(clusters[start : start + CHUNK]), delay=delay) for start in starts]
+def chunks_of(clusters: Sequence[str]) -> list[Chunk]:
+    """Return the clusters in chunks, without a delay."""
+    return [Chunk(clusters=tuple(clusters[start : start + CHUNK])) for start in range(0, len(clusters), CHUNK)]
 
 
 def chunks_of_minute(due: Iterable[tuple[str, int]], size: int, resting: Iterable[str] = ()) -> list[Chunk]:

@@ -9,7 +9,7 @@ from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converging, Step
 from evenkeel.domain.model.demand import DemandFacts, KeptNodes
 from evenkeel.domain.model.failures import class_of
-from evenkeel.domain.model.flavours import AUTO_SCALING, SIZE_TAGS
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, PoolId, State
 from evenkeel.domain.model.moves import RequestedNodes, ScaleRequest
 from evenkeel.domain.model.observations import Observation
@@ -170,13 +170,6 @@ class Draft(GroupPlan):
         if self.state in (State.PROBING, State.UNHEALTHY):
             return min(self.room, self.probe)
         return self.room if self.state is State.HEALTHY else 0
-
-    @property
-    def size_unknown(self) -> Reason | None:
-        """Return that no object names the cpu and memory of an empty group's nodes; None: nodes may be ordered."""
-        if self.group.template.closed_because is None:
-            return None
-        return Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN, tags=SIZE_TAGS.get(self.group.key.flavour, ()))
 
     @property
     def probe(self) -> int:

@@ -200,7 +200,6 @@ class Rule(StrEnum):
     AT_ITS_MAX = "at-its-max", Topic.NOTE
     PODS_DO_NOT_FIT = "pods-do-not-fit", Topic.NOTE
     IN_STATE = "in-state", Topic.NOTE
-    CPU_AND_MEMORY_UNKNOWN = "cpu-and-memory-unknown", Topic.NOTE
     # parts of a reason with Rule.STRATEGY: how Balanced divides the headroom, and remarks of Adaptive
     HEADROOM_PROBE = "headroom-probe", Topic.MAX
     HEADROOM_STANDS_GROWING = "headroom-stands-growing", Topic.MAX
@@ -252,6 +251,7 @@ class Rule(StrEnum):
     UNKNOWN_AT_ZERO = "unknown-at-zero", Topic.NOTE
     UNREADABLE_VALUE = "unreadable-value", Topic.NOTE
     ANNOTATE = "annotate", Topic.NOTE
+    SET_TAGS = "set-tags", Topic.NOTE
     # why an object is no node group
     NAMELESS = "nameless", Topic.NOTE
     NOT_DISCOVERED = "not-discovered", Topic.NOTE

@@ -11,7 +11,7 @@ from typing import Any
 from evenkeel.domain.model.groups import Bounds, PublishedBounds, State
 from evenkeel.domain.model.values import BadValueError, read_count
 
-_NUMBERS = ("min", "max", "requested", "before", "target")  # of a decision
+_DETAILS = ("min", "max", "requested", "before", "target", "why")  # the numbers and the reasons of a decision
 _UNTIL_ENDED = ("unfinished", "suspends", "since", "why")  # of a decision whose write has not ended
 
 
@@ -146,7 +146,7 @@ def begun(text: str, bounds: Bounds, *, writer: str, suspends: bool, since: date
     the stack and the cluster. ``suspends``: True if the write suspends a process of the group. ``since``: the
     ``suspends_since`` of an earlier write that has not ended.
     """
-    value = {name: each for name, each in json.loads(text).items() if name not in (*_NUMBERS, "why")}
+    value = _without_details(text)
     value |= {"min": bounds.min, "max": bounds.max, "unfinished": True, **({} if suspends else {"suspends": False})}
     value |= {"since": _moment(since)} if since is not None else {}
     return _text(value, writer)
@@ -164,18 +164,13 @@ def ended(text: str, bounds: Bounds, *, writer: str, at: datetime | None, now: d
     return _text(value | ({"at": _moment(at)} if at is not None else {}), writer)
 
 
-def for_tag(text: str, length: int, *, writer: str) -> str:
-    """Return the decision for a tag: without numbers, because not every write changes the tag.
+def for_tag(text: str, *, writer: str) -> str:
+    """Return the decision for a tag: without numbers and reasons, because not every write changes the tag."""
+    return _text(_without_details(text), writer)
 
-    It is cut to a length that a tag can have. Only the reasons are cut.
-    """
-    value = {name: each for name, each in json.loads(text).items() if name not in _NUMBERS}
-    reasons = str(value.pop("why", ""))
-    while len(cut := _text({**value, "why": reasons}, writer)) > length:
-        if not reasons:
-            break
-        reasons = reasons[: -(len(cut) - length)]
-    return cut
+
+def _without_details(text: str) -> dict[str, Any]:
+    return {name: each for name, each in json.loads(text).items() if name not in _DETAILS}
 
 
 def _text(value: dict[str, Any], writer: str) -> str:

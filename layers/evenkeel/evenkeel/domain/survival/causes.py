@@ -8,16 +8,16 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 
-def fixed_because(draft: Draft) -> Reason | None:
+def lasting_obstacle(draft: Draft) -> Reason | None:
     """Return why a group cannot get nodes for a lasting reason of its own; None: it can."""
     if draft.health.not_offered:
         return Reason.of(Rule.IN_STATE, state=draft.state.value)
-    return draft.size_unknown or draft.fixed_because
+    return draft.group.template.closed_because or draft.fixed_because
 
 
 def fixed_zones(drafts: Iterable[Draft]) -> tuple[Reason, ...]:
     """Return why zones cannot get nodes, for each group with a lasting reason."""
-    fixed = [(draft, fixed_because(draft)) for draft in drafts]
+    fixed = [(draft, lasting_obstacle(draft)) for draft in drafts]
     return tuple(_no_node_in(draft, why) for draft, why in fixed if why is not None)
 
 
@@ -41,9 +41,8 @@ def causes_of(pool: PoolDraft, lacking: Sequence[int], raised: Mapping[str, int]
     failing = next((draft for draft in pool.groups if draft.zone_fails), None)
     if failing is not None:
         return (Reason.of(Rule.SURVIVAL_WAITS, zone=failing.group.identity.zone, state=failing.state.value),)
-    return (
-        tuple(_causes(pool, lacks, raised)) if any(nodes > raised.get(key, 0) for key, nodes in lacks.items()) else ()
-    )
+    still_lacks = any(nodes > raised.get(key, 0) for key, nodes in lacks.items())
+    return tuple(_causes(pool, lacks, raised)) if still_lacks else ()
 
 
 def _causes(pool: PoolDraft, lacks: Mapping[str, int], raised: Mapping[str, int]) -> Iterator[Reason]:
@@ -63,7 +62,7 @@ def _no_node_in(draft: Draft, why: Reason) -> Reason:
 
 
 def _obstacle(pool: PoolDraft, draft: Draft, lacks: int) -> Reason:
-    if (fixed := fixed_because(draft)) is not None:
+    if (fixed := lasting_obstacle(draft)) is not None:
         return fixed
     if min(draft.room, cap_of(draft) - draft.requested) <= 0:
         return Reason.of(Rule.AT_ITS_MAX)

@@ -19,7 +19,7 @@ from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.rebalancing.replicas.changes import order
-from evenkeel.domain.survival.causes import cap_of, causes_of, fixed_because, fixed_zones
+from evenkeel.domain.survival.causes import cap_of, causes_of, fixed_zones, lasting_obstacle
 from evenkeel.domain.survival.counts import Share, fewest, rest
 
 
@@ -31,7 +31,7 @@ def set_survival_minima(pool: PoolDraft) -> None:
     if survival.facts is not None:
         _set_minima_for_pods(pool, survival, survival.facts)
         return
-    fixed = [0 if fixed_because(draft) is None else draft.requested for draft in pool.groups]
+    fixed = [0 if lasting_obstacle(draft) is None else draft.requested for draft in pool.groups]
     minima = fewest(_shares(pool.groups, fixed), pool.pool.min)
     if not _is_possible(pool, minima) or minima is None:
         survival.result = Survival(possible=False)
@@ -166,7 +166,7 @@ def _shares(drafts: Sequence[Draft], least: Sequence[int], most: Sequence[int] |
         Share(
             zone=draft.group.identity.zone or "",
             least=low,
-            most=low if fixed_because(draft) is not None else max(low, cap_of(draft) if most is None else most[i]),
+            most=low if lasting_obstacle(draft) is not None else max(low, cap_of(draft) if most is None else most[i]),
             weight=draft.group.annotations.weight,
             tie=draft.tie,
         )

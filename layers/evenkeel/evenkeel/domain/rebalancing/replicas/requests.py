@@ -131,7 +131,7 @@ def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
     is_wanted = draft.state is State.UNHEALTHY and request.names(draft.group)
     if draft.state is not State.HEALTHY and not is_wanted:
         return Reason.of(Rule.IN_STATE, state=draft.state.value)
-    return draft.size_unknown
+    return draft.group.template.closed_because
 
 
 def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
