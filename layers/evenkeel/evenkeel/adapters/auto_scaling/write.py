@@ -20,8 +20,9 @@ suspend, bounds, resume. Another change of bounds is one call, or two for a high
 group's first write, for a move, and where a read must be no older than a write.
 
 A read may be older than the write before it. So each of these reads is repeated until it shows what was sent, for up to
-40 s. Whatever it shows, the process is resumed: by this run or, if too little time is left, by a later one. Named
-instances are terminated while no process is suspended, because AWS may refuse or ignore a termination otherwise.
+40 s. Whatever it shows, the process is resumed: by this run or, if too little time is left, by a later one. A process
+that another writer has suspended stays suspended (``suspensions``). Named instances are terminated while no process is
+suspended, because AWS may refuse or ignore a termination otherwise.
 
 After a crash, the stored decision shows that the write has not ended, and if it suspends a process. The adopted bounds
 are stored before the first change. An announced move is done if the desired capacity, or the named instances, have
