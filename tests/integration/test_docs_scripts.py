@@ -173,6 +173,8 @@ def values(aws: AwsEndpoints, stack: LocalStack) -> dict[str, str]:
     role, tags = "arn:aws:iam::123456789012:role/eks", {"team": "platform"}
     eks = boto3.client("eks", endpoint_url=aws.url, region_name=aws.region, **KEYS)
     eks.create_cluster(name="management", roleArn=role, resourcesVpcConfig=network, tags=tags)
+    node_group = {"clusterName": "management", "nodegroupName": "demo-eks-workers-eu-central-1a", "nodeRole": role}
+    eks.create_nodegroup(**node_group, subnets=["subnet-1"])
     tag = {"ResourceType": "auto-scaling-group", "Key": "kubernetes.io/cluster/demo-eks", "Value": "owned"}
     scaling = boto3.client("autoscaling", region_name=aws.region, **KEYS)
     for group in scaling.describe_auto_scaling_groups()["AutoScalingGroups"]:
@@ -183,6 +185,8 @@ def values(aws: AwsEndpoints, stack: LocalStack) -> dict[str, str]:
         "TOKEN_KEY_ARN": aws.client("kms").create_key()["KeyMetadata"]["Arn"],
         "GROUP": "demo-eks-workers-eu-central-1a",
         "NAME": "demo-eks-workers-eu-central-1a",
+        "CLUSTER": "management",
+        "TYPE": "m5.large",
         "TABLE": "restored",
         "ARN": backup["BackupDetails"]["BackupArn"],
         "URL": stack.deployment.physical("DeadLetters"),
