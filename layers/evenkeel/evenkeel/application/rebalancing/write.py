@@ -29,6 +29,7 @@ from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.second_checks import SECOND_CHECK_AFTER, doubted_since, is_confirmed
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.rebalancing.annotations import write_adopted, write_published
+from evenkeel.domain.rebalancing.membership.lost_groups import is_lost
 from evenkeel.domain.rebalancing.relief import refused
 from evenkeel.domain.rebalancing.writes import (
     Patch,
@@ -286,13 +287,16 @@ class Writer:
 
 
 def marked_and_staying(pool: PoolPlan, run_state: RunState) -> list[NodeGroup]:
-    """Return the groups that have machines with Evenkeel's delete mark, but that this plan does not shrink."""
+    """Return the groups that have machines with Evenkeel's delete mark, but that this plan does not shrink.
+
+    A frozen group keeps its marks until it thaws. But AWS ends no instance of a group without its tags for Evenkeel.
+    """
     return [
         plan.group
         for plan in pool.groups
         if plan.group.key in run_state.groups
         and run_state.groups[plan.group.key].marked
-        and plan.group.frozen_because is None
+        and (plan.group.frozen_because is None or is_lost(plan.group))
         and plan.requested >= plan.group.requested
     ]
 
