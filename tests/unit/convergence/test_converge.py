@@ -22,7 +22,7 @@ from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.workload import Workload
-from tests.builders import NOW, stated
+from tests.builders import MINUTE, NOW, stated
 from tests.convergence import Home, convergence
 from tests.parts import make, replace
 from tests.workloads import node, pod
@@ -977,3 +977,16 @@ def test_each_special_case_of_the_rules_names_a_test_of_this_file() -> None:
     here = Path(__file__).read_text(encoding="utf-8")
     assert len(named) > 8
     assert [name for name in named if f"def {name}(" not in here] == []
+
+
+def test_each_further_failed_step_doubles_the_hold_up_to_half_a_day() -> None:
+    state, now, hours = ConvergenceState(), NOW, []
+    for _ in range(6):
+        state = state.held_after_failure(now)
+        assert state.held_until is not None
+        hours.append((state.held_until - now) / timedelta(hours=1))
+        now = state.held_until + 30 * MINUTE
+    assert hours == [1, 2, 4, 8, 12, 12]
+    assert state.held_after_failure(now + timedelta(days=1)).held_until == now + timedelta(days=1, hours=1)
+    bound = ConvergenceState().held(NOW, timedelta(days=1)).held_after_failure(NOW + timedelta(days=1, hours=1))
+    assert bound.held_until == NOW + timedelta(days=1, hours=2)

@@ -50,7 +50,6 @@ from evenkeel.domain.convergence.step import (
 )
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.convergence import (
-    AFTER_FAILURE,
     BUDGET,
     PASS_LASTS,
     Cancelling,
@@ -201,7 +200,7 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
             blocked_by = choice.why or Reason.of(Rule.GROUP_AT_ITS_MIN, min=draft.requested)
             if draft is destination and blocked_by.rule is Rule.NEEDED_TO_SURVIVE:
                 over = replace(pool.convergence.state, step=None)
-                pool.convergence.state = over.held(pool.now, AFTER_FAILURE)  # the pool needs the new node
+                pool.convergence.state = over.held_after_failure(pool.now)  # the pool needs the new node
             reason = reason or Reason.of(Rule.STEP_CANNOT_GIVE, zone=draft.group.identity.zone, why=blocked_by)
             continue
         if draft.key == order.destination:

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.convergence.obstacles import no_room, state_reason, zone_doubt
 from evenkeel.domain.model.convergence import (
-    AFTER_FAILURE,
     COMES_BACK,
     STEP_HELD,
     Cancelling,
@@ -118,7 +117,7 @@ def _ordered(
     cancelled = step.replicas_after_cancel if isinstance(step, Cancelling) else -1
     if destination is None or destination.group.requested <= max(cancelled, order.target_replicas - 1):
         over = replace(convergence, step=None)
-        return over if _is_fenced(order, destination, now) else over.held(now, AFTER_FAILURE)
+        return over if _is_fenced(order, destination, now) else over.held_after_failure(now)
     if requested < order.source_replicas:
         return replace(convergence, step=None)  # another controller has already lowered the source
     # Nodes that the source adds during the step are included once they run. If an autoscaler then removes a node of the
@@ -145,7 +144,7 @@ def _drained(convergence: ConvergenceState, step: Draining, drafts: Drafts, now:
     if not _is_gone(step, drafts.get(step.draining_group)):
         return replace(convergence, step=step)
     over = replace(convergence, step=None)
-    return over.held(now, AFTER_FAILURE) if step.is_undone else over
+    return over.held_after_failure(now) if step.is_undone else over
 
 
 def _is_gone(step: Draining, draft: Draft | None) -> bool:

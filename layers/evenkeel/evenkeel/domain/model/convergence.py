@@ -22,6 +22,7 @@ COMES_BACK = timedelta(minutes=15)
 STEP_HELD = timedelta(hours=24)
 # After a failed step, no step starts in the pool for this time, because the next step would fail in the same way.
 AFTER_FAILURE = timedelta(hours=1)
+LONGEST_AFTER_FAILURE = timedelta(hours=12)  # each further failure doubles the time, up to this one
 # The period in which at most ``per_hour`` steps may start.
 BUDGET = timedelta(hours=1)
 # How long a step waits for an autoscaler to remove an unneeded node of the source. cluster-autoscaler removes a node
@@ -265,6 +266,18 @@ class ConvergenceState:
         """Return the state with a hold of this length, during which no step starts. A hold that ends later remains."""
         until = now + length
         return replace(self, held_since=now, held_until=max(until, self.held_until or until))
+
+    def held_after_failure(self, now: datetime) -> "ConvergenceState":
+        """Return the state with a hold after a failed step: an hour, doubled for each further one that soon follows.
+
+        Otherwise a pool in which no drain can succeed would order and remove a node again and again.
+        """
+        length = AFTER_FAILURE
+        if self.held_since is not None and self.held_until is not None:
+            last = self.held_until - self.held_since
+            if last <= LONGEST_AFTER_FAILURE and now - self.held_until <= last:
+                length = min(max(length, 2 * last), LONGEST_AFTER_FAILURE)
+        return self.held(now, length)
 
     def spent(self, now: datetime) -> list[datetime]:
         """Return the start times of the steps in the last hour, which count against the budget."""
