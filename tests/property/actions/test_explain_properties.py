@@ -106,7 +106,7 @@ def test_every_reason_of_the_plan_is_in_the_explanation(world: World) -> None:
         for plan in pool.groups:
             text = " ".join(explain_group(preview, pool, plan)).lower()
             for reason in plan.reasons:
-                assert sentence(reason).lower() in text
+                assert sentence(reason.without("words")).lower() in text  # the failure's words stand elsewhere
 
 
 @given(pools())

@@ -71,7 +71,7 @@ def test_a_fixed_pod_gets_its_node_and_ends_the_incident(name: str) -> None:
     while world.waiting() == before and world.now() - fixed < 2 * HOUR:
         world.live(MINUTE)
     assert world.now() - fixed <= (20 if case.is_soon else 75) * MINUTE
-    world.live((15 if case.is_visible else 25) * MINUTE)
+    world.live((15 if case.is_visible else 50) * MINUTE)
     assert world.waiting() == 0
     assert world.incident() is None
 

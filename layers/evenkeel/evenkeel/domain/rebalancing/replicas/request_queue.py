@@ -33,7 +33,8 @@ def assign_requests(
     state, now = check.state, check.now
     queue = RequestQueue(pools, state.pools, now, absent)
     waiting: Sequence[ScaleRequest] = () if check.policy.restoring else state.scale_requests
-    is_empty = not pools and not check.observation.groups
+    # A list of node groups, or of the owners that make pools of them, may be empty by mistake.
+    is_empty = not pools and (not check.observation.groups or bool(state.pools))
     waiting = [
         replace(request, unfound_since=doubted_since(request.unfound_since, now) if is_empty else None)
         for request in waiting
