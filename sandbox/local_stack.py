@@ -35,7 +35,7 @@ from evenkeel.validation import ConfigError
 from evenkeel_cli.send import EFFECT, read_event
 from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED
 from sandbox.auto_scaling.api import AutoScaling
-from sandbox.auto_scaling.clock import VirtualClock
+from sandbox.auto_scaling.clock import WallClock
 from sandbox.auto_scaling.node_groups import NodeGroups
 from sandbox.auto_scaling.server import AwsServer
 from sandbox.aws import AwsEndpoints, Deployment
@@ -189,7 +189,9 @@ def _in_process(deployment: Deployment, stack: ExitStack) -> Invoke:
 
 def _auto_scaling() -> AwsServer:
     """Return an Auto Scaling API with one group for each zone of pool `workers`, in cluster demo-eks."""
-    api = AutoScaling(Cloud(zones=ZONES), clock=VirtualClock(datetime.now(UTC) - timedelta(minutes=5)), region=REGION)
+    clock = WallClock()
+    clock.now -= timedelta(minutes=5)
+    api = AutoScaling(Cloud(zones=ZONES), clock=clock, region=REGION)
     for zone in ZONES:
         name = f"{_EKS}-workers-{zone}"
         values = {"evenkeel.dev/pool": "workers", "evenkeel.dev/pool-min": "3", "evenkeel.dev/pool-max": "12"}

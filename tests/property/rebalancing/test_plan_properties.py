@@ -48,7 +48,8 @@ def test_a_running_node_is_never_removed(world: World) -> None:
 def test_replicas_of_a_pool_stay_within_its_numbers(world: World) -> None:
     pool = world.pool()
     before, after = _requested(pool)
-    assert after <= max(before, pool.max)
+    # Replicas without a machine in a group that may not grow do not count.
+    assert after - pool.report.uncounted <= max(before, pool.max)
     if after < min(before, pool.min):
         # Only where no healthy zone has room for what the fenced ones gave up.
         assert pool.report.starved >= min(before, pool.min) - after
