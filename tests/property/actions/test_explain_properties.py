@@ -48,10 +48,12 @@ def without(text: str, parts: list[str]) -> str:
 
 def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
     requested = sum(one.requested for one in pool.groups)
-    known: set[int | None] = {pool.min, pool.max, pool.headroom, requested}
-    known |= {requested - pool.max} if pool.max is not None else set()
+    known: set[int | None] = {pool.min, pool.max, pool.headroom}
+    for nodes in (requested, requested - pool.report.uncounted):
+        known |= {nodes, *(() if pool.max is None else (nodes - pool.max, pool.max - nodes))}
     known |= {sum(max(0, one.bounds.max - one.requested) for one in pool.groups if one.bounds)}
-    known |= {one.requested for one in pool.groups}  # of the zones, where the pool is uneven
+    zones = [nodes for one in pool.groups for nodes in (one.requested, one.group.running)]
+    known |= {*zones, *(more - fewer for more in zones for fewer in zones)}  # where the pool is uneven
     adopted = [pool.adopted.get(str(one.group.key)) for one in pool.groups]
     if plan is None:  # where nobody owns the numbers, the members' own stand behind them
         known |= {number for bounds in adopted if bounds for number in (bounds.min, bounds.max)}
@@ -84,9 +86,9 @@ def test_each_rule_that_sets_a_number_names_it(monkeypatch: pytest.MonkeyPatch) 
 def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
     preview = preview_of(world)
     for pool in preview.plan.pools:
-        told = without(
-            " ".join(explain_pool(preview, pool)), [problem_text(problem) for problem in pool.report.problems]
-        )
+        noted = [sentence(note)[1:] for note in pool.report.notes]  # the first letter is a capital one there
+        noted += [problem_text(problem) for problem in pool.report.problems]
+        told = without(" ".join(explain_pool(preview, pool)), noted)
         assert {int(number) for number in re.findall(r"\d+", told)} <= numbers_of(pool, None), told
         for plan in pool.groups:
             text = " ".join(explain_group(preview, pool, plan))
@@ -94,7 +96,8 @@ def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
             assert f" Requested {step(plan.group.requested, plan.requested)}, running {plan.group.running}" in text
             assert f" Max {step(old.max if old else None, new.max if new else None)}" in text
             assert f" Min {step(old.min if old else None, new.min if new else None)}" in text
-            told = _MOMENT.sub("", without(text, sentences(plan.reasons)))
+            words = [str(reason.facts["words"]) for reason in plan.reasons if reason.facts.get("words")]
+            told = _MOMENT.sub("", without(text, [*sentences(plan.reasons), *words]))
             assert {int(number) for number in re.findall(r"\d+", told)} <= numbers_of(pool, plan), told
 
 
