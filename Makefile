@@ -68,7 +68,7 @@ event: setup ## send a test event to a stack of the sandbox and print its effect
 # one worker is idle. A crashed worker ends the run, because xdist would wait for it forever.
 SIDE_BY_SIDE = -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
-test: check ## `make check`, and every promise once (six minutes on two cores)
+test: check ## `make check`, and every promise once (nine minutes on two cores)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not deep"
 
 test-deep: setup .venv-sam/.ready chromium ## all other tests, and more examples: random worlds, chaos, simulations, Chromium, builds, real API server
