@@ -39,6 +39,7 @@ from evenkeel.domain.model.flavours import AUTO_SCALING, FLAVOUR_NAMES, FlavourN
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, PoolId
 from evenkeel.domain.model.incidents import TROUBLE_AFTER
+from evenkeel.domain.model.origins import POOL_LABEL
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule, PoolSettings
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.similarity import GARDENER, Similarity
@@ -47,7 +48,6 @@ from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
 from evenkeel.domain.rebalancing.dry_run import is_cluster_dry
 from evenkeel.domain.rebalancing.membership.discovery import Discovery, discovery_forms
-from evenkeel.domain.rebalancing.membership.lost_groups import POOL_TAG
 from evenkeel.domain.rebalancing.membership.pausing import lasts, still_paused
 from evenkeel.domain.rebalancing.restore import is_restored
 from evenkeel.validation import (
@@ -605,16 +605,16 @@ class ClusterRecord(ClusterPolicy):
         """
         if not isinstance(self.access, AutoScalingAccess):
             return ""
-        only = f"a stack may write only Auto Scaling groups with tag {POOL_TAG}"
+        only = f"a stack may write only Auto Scaling groups with tag {POOL_LABEL}"
         if self.discovered_pools is not None and self.discovered_pools.discover != "off":
             return (
                 f"pools: discover is similar, and {only}: set that tag (evenkeel plan --auto-scaling prints how), "
                 "and discover: 'off' or no pools here"
             )
         return "; ".join(
-            f"pools[{at}].selector: {only}: set {POOL_TAG}={pool.name} on the groups, and leave selector out"
+            f"pools[{at}].selector: {only}: set {POOL_LABEL}={pool.name} on the groups, and leave selector out"
             for at, pool in enumerate(self.pool_entries)
-            if pool.selector and POOL_TAG not in pool.selector
+            if pool.selector and POOL_LABEL not in pool.selector
         )
 
     @property

@@ -131,13 +131,19 @@ def test_a_machine_that_was_ordered_by_hand_and_runs_ends_the_fence() -> None:
     assert state_of(played, 60) is not State.FENCED
 
 
-def test_a_zone_that_lacks_capacity_for_another_type_waits_for_minutes() -> None:
+def with_another_type() -> Played:
+    """A pool whose group was refused, and gets another machine type."""
     played = pool()
     refuse(played)
     played.look()
     give_up(played)
     played.groups = [replace(each, template=GroupTemplate(key="m5")) for each in played.groups]
     assert state_of(played, 60) is State.PROBING
+    return played
+
+
+def test_a_zone_that_lacks_capacity_for_another_type_waits_for_minutes() -> None:
+    played = with_another_type()
     played.look(60)
     refuse(played, message=SOLD_OUT)
     assert state_of(played, 60) is State.FENCED
@@ -146,12 +152,7 @@ def test_a_zone_that_lacks_capacity_for_another_type_waits_for_minutes() -> None
 
 
 def test_silence_of_another_type_is_no_refusal_of_the_former_one() -> None:
-    played = pool()
-    refuse(played)
-    played.look()
-    give_up(played)
-    played.groups = [replace(each, template=GroupTemplate(key="m5")) for each in played.groups]
-    assert state_of(played, 60) is State.PROBING
+    played = with_another_type()
     wait(played)
     played.look(60)
     (fenced, *_) = played.look(900).groups

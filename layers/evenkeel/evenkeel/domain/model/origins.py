@@ -6,6 +6,7 @@ from enum import StrEnum
 from evenkeel.domain.model.groups import NodeCap, NodeGroup, OwnerNumbers
 from evenkeel.domain.model.policy import PoolRule
 
+POOL_LABEL = "evenkeel.dev/pool"
 POOL_MIN, POOL_MAX = "evenkeel.dev/pool-min", "evenkeel.dev/pool-max"
 
 

@@ -99,9 +99,9 @@ def fenced_groups(pools: Iterable[AnyPool], state: ClusterState, now: datetime) 
 
 
 def by_clock_of_cluster(state: ClusterState, skew: timedelta) -> ClusterState:
-    """Return the state with the ends of impairments by the API server's clock, as the time of a plan is.
+    """Return the state with the ends of impairments in the API server's time, as a plan needs them.
 
-    ``skew``: the API server's clock minus Evenkeel's, by which events, operators and drills set these ends.
+    Events, operators and drills set the ends in Evenkeel's time. ``skew``: the API server's clock minus Evenkeel's.
     """
     return replace(state, zones={zone: until + skew for zone, until in state.zones.items()}) if skew else state
 

@@ -19,11 +19,9 @@ from dataclasses import replace
 
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
-from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN
+from evenkeel.domain.model.origins import POOL_LABEL, POOL_MAX, POOL_MIN
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import PoolState
-
-POOL_TAG = "evenkeel.dev/pool"
 
 
 def is_lost(group: NodeGroup) -> bool:
@@ -110,7 +108,7 @@ def _is_created_again(group: NodeGroup, state: PoolState) -> bool:
 
 
 def _reason(group: NodeGroup, id: PoolId, adopted: Bounds) -> Reason:
-    pool_tag = f"{POOL_TAG}={group.identity.pool_label or id.name}"
-    tags = [tag for tag in group.identity.missing_tags if tag != POOL_TAG]
+    pool_tag = f"{POOL_LABEL}={group.identity.pool_label or id.name}"
+    tags = [tag for tag in group.identity.missing_tags if tag != POOL_LABEL]
     tags += [] if group.identity.pool_label else [pool_tag]
     return Reason.of(Rule.TAGS_LOST, tags=tuple(tags), min=adopted.min, max=adopted.max)

@@ -60,9 +60,9 @@ def _lost(pool: PoolDraft, draft: Draft) -> int:
 def _of_no_use(pool: PoolDraft, draft: Draft) -> int:
     """Return how many stuck replicas need no taker, because their machines have not come through a whole backoff.
 
-    Some controllers never retry a failed machine, and no probe is ordered beside it. After the release, a later check
-    orders one new machine as the probe, if pods wait for it. Machines that are tried again stay, because all of them
-    come at once when the zone is well. Released ones would come one by one.
+    Some controllers never retry a failed machine, and no probe is ordered in addition to it. After the release, a later
+    check orders one new machine as the probe, if pods wait for it. Machines that are tried again stay, because all of
+    them come at once when the zone is well. Released ones would come one by one.
     """
     return min(draft.stuck, draft.lost_for_good) if pool.demand.orders_for_pods else 0
 
