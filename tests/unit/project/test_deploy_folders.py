@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from deploy.rights import FOLDERS as ECOSYSTEMS
+from deploy.rights import files as rights_files
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from sandbox.admission import FILE, policies
 from sandbox.kube.controllers.node_pools import node_pool_spec
 from sandbox.kube.world import World
@@ -21,10 +24,14 @@ Change = Callable[[Object], object]
 EVERY_FOLDER = pytest.mark.parametrize("folder", FOLDERS, ids=NAMES)
 
 
-def test_each_ecosystem_has_a_folder_with_the_three_files() -> None:
-    assert NAMES == ["cluster-api", "gardener", "hypershift", "openshift"]
-    for folder in FOLDERS:
-        assert set(BASE) <= {path.name for path in folder.iterdir()}
+@pytest.mark.parametrize(("path", "text"), rights_files().items())
+def test_a_generated_file_is_up_to_date(path: str, text: str) -> None:
+    assert (FILE.parent / path).read_text(encoding="utf-8") == text, "run: .venv/bin/python -m deploy.rights"
+
+
+def test_each_flavour_has_a_folder_and_no_folder_is_left_over() -> None:
+    assert sorted(ECOSYSTEMS) == NAMES
+    assert {folder.flavour.name for folder in ECOSYSTEMS.values()} == set(FLAVOURS)
 
 
 @pytest.mark.parametrize("folder", [FILE.parent, *FOLDERS], ids=["all", *NAMES])
@@ -86,38 +93,6 @@ def test_names_of_objects_are_unique_over_all_folders() -> None:
         for item in documents(file)
     ]
     assert len(names) == len(set(names))
-
-
-#: policies of a folder that are one of the file for all APIs, for its own API alone
-COPIES = {
-    "node-groups": "evenkeel-node-groups",
-    "machines": "evenkeel-machines",
-    "machineautoscalers": "evenkeel-machineautoscalers",
-    "clusters": "evenkeel-clusters",
-}
-
-
-@EVERY_FOLDER
-def test_a_policy_for_one_api_is_a_copy_of_that_for_all(folder: Path) -> None:
-    """Their decisions are tested with the original."""
-    originals = {item["metadata"]["name"]: item["spec"] for item in specs(FILE)}
-    copies = 0
-    for item in (item for file in folder.glob("admission-policy*.yaml") for item in specs(file)):
-        name = COPIES.get(item["metadata"]["name"].removeprefix(f"evenkeel-{folder.name}-"))
-        if name is not None:
-            copies += 1
-            for key in ("failurePolicy", "matchConditions", "variables", "validations"):
-                assert item["spec"][key] == originals[name][key], (folder, key)
-            assert api_groups(item["spec"]) <= api_groups(originals[name])
-    assert copies
-
-
-def specs(file: Path) -> list[Object]:
-    return [item for item in documents(file) if "matchConstraints" in item["spec"]]
-
-
-def api_groups(spec: Object) -> set[str]:
-    return {group for rule in spec["matchConstraints"]["resourceRules"] for group in rule["apiGroups"]}
 
 
 @EVERY_FOLDER
