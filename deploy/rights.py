@@ -279,4 +279,5 @@ subjects:
 
 if __name__ == "__main__":
     for path, text in files().items():
+        (KUBERNETES / path).parent.mkdir(exist_ok=True)
         (KUBERNETES / path).write_text(text, encoding="utf-8")

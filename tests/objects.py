@@ -1,6 +1,7 @@
 """Objects of the three machine APIs as their own tools make them: what `kubectl get -o json` shows, status included."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from sandbox.kube.store import Store
@@ -189,6 +190,10 @@ def openshift(
     }
 
 
+#: what makes a scalable of each flavour: its zone and its replicas
+MAKE: dict[str, Callable[..., Object]] = {"gardener": gardener, "cluster-api": cluster_api, "openshift": openshift}
+
+
 def moving(scalable: Object, wanted: str | None, found: str | None) -> Object:
     """OpenShift's MachineSet with the API that its spec wants to have the authority, and the one that has it."""
     spec, status = (
@@ -279,6 +284,19 @@ def becomes_a_node(found: Object) -> Object:
     if found["apiVersion"].startswith("machine.sapcloud.io"):
         return {"status": {"node": "ip-new", "currentStatus": {"phase": "Running"}}}
     return {"status": {"phase": "Running", "nodeRef": {"name": "ip-new"}}}
+
+
+def refused(flavour: str) -> Object:
+    """The status of a machine that the cloud has refused."""
+    message, moment = "InsufficientInstanceCapacity: none here", "2026-01-15T11:59:00Z"
+    condition = {"status": "False", "message": message, "lastTransitionTime": moment}
+    if flavour == "gardener":
+        operation = {"type": "Create", "state": "Failed", "description": message, "lastUpdateTime": moment}
+        return {"currentStatus": {"phase": "CrashLoopBackOff"}, "lastOperation": operation}
+    if flavour == "cluster-api":
+        return {"conditions": [{"type": "InfrastructureReady", "reason": "InstanceProvisionFailed", **condition}]}
+    creation = {"type": "MachineCreation", "reason": "MachineCreationFailed", **condition}
+    return {"providerStatus": {"conditions": [creation]}}
 
 
 def topology_cluster(*names: str, **fields: Any) -> Object:

@@ -7,7 +7,7 @@ fills one node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ import yaml
 from evenkeel.domain.model.groups import Bounds
 from evenkeel_cli.simulation import autoscaler_model as model
 from sandbox.kube.client import Client
-from sandbox.kube.controllers.machine_controller import MachineControllers
+from sandbox.kube.controllers.machine_controller import MachineAPI, MachineControllers
 from sandbox.kube.controllers.objects import annotations_of, is_deleting, labels_of, parse_time, status_of
 from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
@@ -93,38 +93,6 @@ class NodeGroup:
         return sum(machine.node for machine in self.machines)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MachineAPI:
-    """A machine API: the resources of groups and machines, and the mark for the deletion of a machine."""
-
-    scalables: str
-    machines: str
-    prefix: str
-    mark: Callable[[datetime], dict[str, str]]
-    pool_label: str | None = None
-
-
-FLAVOURS = {
-    "gardener": MachineAPI(
-        scalables="machinedeployments.machine.sapcloud.io",
-        machines="machines.machine.sapcloud.io",
-        prefix="machine.sapcloud.io",
-        mark=lambda _now: {"machinepriority.machine.sapcloud.io": "1"},
-        pool_label="worker.gardener.cloud/pool",
-    ),
-    "cluster-api": MachineAPI(
-        scalables="machinedeployments.cluster.x-k8s.io",
-        machines="machines.cluster.x-k8s.io",
-        prefix="cluster.x-k8s.io",
-        mark=lambda now: {"cluster.x-k8s.io/delete-machine": str(now)},
-    ),
-    "openshift": MachineAPI(
-        scalables="machinesets.machine.openshift.io",
-        machines="machines.machine.openshift.io",
-        prefix="machine.openshift.io",
-        mark=lambda now: {"machine.openshift.io/delete-machine": str(now)},
-    ),
-}
 POOL_LABEL = "evenkeel.dev/pool"
 _MANAGER = "cluster-autoscaler"
 #: the status ConfigMap of cluster-autoscaler
@@ -138,10 +106,10 @@ _CAPACITY_ANNOTATIONS = (
 )
 
 
-def pool_of(item: Object, flavour: MachineAPI) -> str:
+def pool_of(item: Object, api: MachineAPI) -> str:
     """Return the pool in the labels of a scalable; the name of the scalable if no label has a pool."""
     labels = labels_of(item)
-    own = labels.get(flavour.pool_label) if flavour.pool_label else None
+    own = labels.get(api.pool_label) if api.pool_label else None
     return str(labels.get(POOL_LABEL) or own or item["metadata"]["name"])
 
 
@@ -183,7 +151,7 @@ class ClusterAutoscaler:
     writes_status: bool = False
 
     def __post_init__(self) -> None:
-        self._flavour = FLAVOURS[self.controllers.flavour]
+        self._api = self.controllers.api
         self._start()
 
     def _start(self) -> None:
@@ -247,7 +215,7 @@ class ClusterAutoscaler:
 
     def _write_status(self, groups: list[NodeGroup], now: datetime) -> None:
         """Write the backoffs of all groups (clusterstate/api/types.go) if they have changed."""
-        kind = self.store.resource(self._flavour.scalables).kind
+        kind = self.store.resource(self._api.scalables).kind
         entries = []
         for group in groups:
             of_flags = self.controllers.flavour == "gardener"
@@ -276,14 +244,14 @@ class ClusterAutoscaler:
         machines = self._machines_by_owner()
         flags = nodes_flags(self.controllers.autoscaler_arguments() or ())
         groups = []
-        for item in self.store.list(self._flavour.scalables):
+        for item in self.store.list(self._api.scalables):
             metadata, annotations = item["metadata"], annotations_of(item)
-            if f"{self._flavour.prefix}/paused" in annotations:
+            if f"{self._api.prefix}/paused" in annotations:
                 continue
             bounds, fault = flags.get(f"{metadata['namespace']}.{metadata['name']}"), ""
             if not flags:
                 try:
-                    bounds = read_bounds(annotations, self._flavour.prefix)
+                    bounds = read_bounds(annotations, self._api.prefix)
                 except BoundsError as error:
                     fault = str(error)
             members = machines.get(metadata["uid"], [])
@@ -291,7 +259,7 @@ class ClusterAutoscaler:
             group = NodeGroup(
                 name=metadata["name"],
                 namespace=metadata["namespace"],
-                pool=self.controllers.pool_of(item) or pool_of(item, self._flavour),
+                pool=self.controllers.pool_of(item) or pool_of(item, self._api),
                 zone=self.controllers.zone_of((item["spec"].get("template") or {}).get("spec") or {}),
                 requested=item["spec"].get("replicas", 0),
                 readable_bounds=bounds,
@@ -329,7 +297,7 @@ class ClusterAutoscaler:
     def _increase(self, group: NodeGroup, nodes: int) -> None:
         """Read the scale, and write it without a resourceVersion, which overwrites any write in between."""
         assert group.readable_bounds is not None
-        live = self.store.scale_of(self._flavour.scalables, group.namespace, group.name)["spec"]["replicas"]
+        live = self.store.scale_of(self._api.scalables, group.namespace, group.name)["spec"]["replicas"]
         high = group.readable_bounds.max
         if live + nodes > high:
             self.errors.append(f"{group.key}: size increase too large, desired {live + nodes} max {high}")
@@ -343,9 +311,9 @@ class ClusterAutoscaler:
             group.machines = [machine for machine in group.machines if machine not in waiting[:nodes]]
 
     def _delete(self, group: NodeGroup, machine: model.Machine, now: datetime) -> None:
-        mark = {"metadata": {"annotations": self._flavour.mark(now)}}
+        mark = {"metadata": {"annotations": self._api.mark(now)}}
         try:
-            self.store.patch(self._flavour.machines, group.namespace, machine.name, mark, manager=_MANAGER)
+            self.store.patch(self._api.machines, group.namespace, machine.name, mark, manager=_MANAGER)
         except ApiError as error:
             self.errors.append(f"{group.key}: {error}")
             return
@@ -355,7 +323,7 @@ class ClusterAutoscaler:
 
     def _write_size(self, group: NodeGroup, size: int) -> bool:
         try:
-            self.store.scale(self._flavour.scalables, group.namespace, group.name, size, manager=_MANAGER)
+            self.store.scale(self._api.scalables, group.namespace, group.name, size, manager=_MANAGER)
         except ApiError as error:
             self.errors.append(f"{group.key}: {error}")
             return False

@@ -17,11 +17,12 @@ from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.kube import clusters as kinds
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
-from sandbox.kube.autoscaler import FLAVOURS, ClusterAutoscaler
+from sandbox.kube.autoscaler import ClusterAutoscaler
 from sandbox.kube.cloud import Cloud
-from sandbox.kube.controllers import CONTROLLERS
-from sandbox.kube.controllers.cluster_api import HyperShiftControllers
+from sandbox.kube.controllers.cluster_api import ClusterAPIControllers, HyperShiftControllers
+from sandbox.kube.controllers.gardener import GardenerControllers
 from sandbox.kube.controllers.machine_controller import MachineControllers, Timing
+from sandbox.kube.controllers.openshift import OpenShiftControllers
 from sandbox.kube.schema import load_crds
 from sandbox.kube.store import Clock
 from sandbox.kube.workloads import Workloads
@@ -84,16 +85,15 @@ class Cluster:
     ) -> None:
         ecosystem = ECOSYSTEMS[name]
         self.name = name
-        self.flavour = flavour = ecosystem.flavour
-        self.scalables = FLAVOURS[flavour].scalables
+        self.flavour = ecosystem.controllers.flavour
+        self.scalables = ecosystem.controllers.api.scalables
         self.namespace = ecosystem.namespace
         self.pools = {pool.name: pool for pool in pools}
         crds = load_crds(cluster_api_versions=cluster_api_versions)
         self.api = KubernetesAPI(crds=crds, clock=clock, users=users, seed=seed)
         self.store = self.api.store
         self.cloud = Cloud(zones=tuple(dict.fromkeys(zone for pool in pools for zone in pool.zones)))
-        controllers = ecosystem.controllers or CONTROLLERS[flavour]
-        self.controllers: MachineControllers = controllers(self.store, self.cloud, timing=timing, seed=seed)
+        self.controllers = ecosystem.controllers(self.store, self.cloud, timing=timing, seed=seed)
         self.autoscaler: ClusterAutoscaler | None = None
         self.workloads = Workloads(self.store, control_plane=self.namespace) if ecosystem.runs_pods else None
         if settings is not None and not ecosystem.runs_pods:
@@ -156,33 +156,34 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Ecosystem:
-    """A kind of cluster: its machine API, the namespace of its groups, its first objects and its controllers."""
+    """A kind of cluster: the controllers of its machine API, the namespace of its groups and its first objects."""
 
-    flavour: str
+    controllers: type[MachineControllers]
     namespace: str
     build: Callable[[Cluster], None]
-    controllers: Callable[..., MachineControllers] | None = None
     #: True: the API also has the nodes and pods of the cluster, and the cluster has no autoscaler
     runs_pods: bool = False
 
 
 def _hypershift(platform: str) -> Ecosystem:
     build = partial(kinds.build_hypershift, platform=platform)
-    return Ecosystem(flavour="cluster-api", namespace="clusters-demo", build=build, controllers=HyperShiftControllers)
+    return Ecosystem(controllers=HyperShiftControllers, namespace="clusters-demo", build=build)
 
 
 _SEED, _MACHINE_API = "shoot--demo--main", "openshift-machine-api"
 ECOSYSTEMS = {
-    "gardener": Ecosystem(flavour="gardener", namespace=_SEED, build=kinds.build_gardener),
-    "cluster-api": Ecosystem(flavour="cluster-api", namespace="demo", build=kinds.build_cluster_api),
-    "self-managed": Ecosystem(flavour="cluster-api", namespace="demo", build=kinds.build_cluster_api, runs_pods=True),
-    "openshift": Ecosystem(
-        flavour="openshift", namespace=_MACHINE_API, build=partial(kinds.build_openshift, plain=False)
+    "gardener": Ecosystem(controllers=GardenerControllers, namespace=_SEED, build=kinds.build_gardener),
+    "cluster-api": Ecosystem(controllers=ClusterAPIControllers, namespace="demo", build=kinds.build_cluster_api),
+    "self-managed": Ecosystem(
+        controllers=ClusterAPIControllers, namespace="demo", build=kinds.build_cluster_api, runs_pods=True
     ),
-    "gardener-plain": Ecosystem(flavour="gardener", namespace=_SEED, build=kinds.build_plain_gardener),
-    "cluster-class": Ecosystem(flavour="cluster-api", namespace="demo", build=kinds.build_cluster_class),
+    "openshift": Ecosystem(
+        controllers=OpenShiftControllers, namespace=_MACHINE_API, build=partial(kinds.build_openshift, plain=False)
+    ),
+    "gardener-plain": Ecosystem(controllers=GardenerControllers, namespace=_SEED, build=kinds.build_plain_gardener),
+    "cluster-class": Ecosystem(controllers=ClusterAPIControllers, namespace="demo", build=kinds.build_cluster_class),
     "openshift-plain": Ecosystem(
-        flavour="openshift", namespace=_MACHINE_API, build=partial(kinds.build_openshift, plain=True)
+        controllers=OpenShiftControllers, namespace=_MACHINE_API, build=partial(kinds.build_openshift, plain=True)
     ),
     "hypershift": _hypershift("AWS"),
     "hypershift-openstack": _hypershift("OpenStack"),

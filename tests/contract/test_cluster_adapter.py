@@ -48,7 +48,7 @@ from tests import objects
 from tests.cluster_objects import topology_entries
 from tests.contract.test_owners import APPLY, in_entry
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, record, register_again
-from tests.objects import ZONES, Object, becomes_a_node, machine
+from tests.objects import ZONES, Object, becomes_a_node, machine, refused
 from tests.parts import replace
 from tests.timed import worker
 from tests.tls_server import TOKEN, kubeconfig_for, response, serving
@@ -98,7 +98,7 @@ class Stage:
         self.record: ClusterRecord = record(
             **{
                 "namespaces": [namespace],
-                "flavours": ["gardener", "cluster-api", "openshift"],
+                "flavours": list(objects.MAKE),
                 "pools": [{"name": name, "min": 0, "max": 12} for name in ("main", "workers", "worker")],
                 **fields,
             }
@@ -271,9 +271,8 @@ class _InProcess:
 
 def three(flavour: str, replicas: tuple[int, ...], ready: tuple[int, ...] | None = None) -> list[Object]:
     """A pool of one flavour over three zones, owners of bounds left out."""
-    make = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}[flavour]
-    more: dict[str, Any] = {"bounds": (0, 9)}
-    return [make(zone, replicas[i], (ready or replicas)[i], **more) for i, zone in enumerate(ZONES)]
+    make = objects.MAKE[flavour]
+    return [make(zone, replicas[i], (ready or replicas)[i], bounds=(0, 9)) for i, zone in enumerate(ZONES)]
 
 
 def machine_pools(*numbers: tuple[int, int, int], **fields: Any) -> list[Object]:
@@ -287,7 +286,7 @@ def machine_pools(*numbers: tuple[int, int, int], **fields: Any) -> list[Object]
 PRESERVED = {"preserveExpiryTime": "2150-01-15T18:00:00Z"}
 
 
-FLAVOURS = ("gardener", "cluster-api", "openshift")
+FLAVOURS = tuple(objects.MAKE)
 
 
 @pytest.fixture(params=FLAVOURS)
@@ -361,22 +360,24 @@ class TestObserving:
                 stage.observe()
 
     @pytest.mark.parametrize(
-        ("served", "groups"),
+        ("served", "flavours"),
         [
-            pytest.param(lambda group, kind: group.endswith("openshift.io"), 3, id="one flavour"),
-            pytest.param(lambda group, kind: kind not in ("MachineAutoscaler", "Worker"), 9, id="without owners"),
-            pytest.param(lambda group, kind: kind != "MachinePool", 9, id="without MachinePools"),
+            pytest.param(lambda group, kind: group.endswith("openshift.io"), ["openshift"], id="one flavour"),
+            pytest.param(
+                lambda group, kind: kind not in ("MachineAutoscaler", "Worker"), FLAVOURS, id="without owners"
+            ),
+            pytest.param(lambda group, kind: kind != "MachinePool", FLAVOURS, id="without MachinePools"),
         ],
     )
     def test_a_cluster_that_serves_not_all_kinds_is_read_and_written(
-        self, served: Callable[[str, str], bool], groups: int
+        self, served: Callable[[str, str], bool], flavours: Sequence[str]
     ) -> None:
         crds = [crd for crd in load_crds() if served(crd["spec"]["group"], crd["spec"]["names"]["kind"])]
         with simulated(crds=crds) as api:
             stage = _stage_on(api)
-            for flavour in FLAVOURS if groups == 9 else ("openshift",):
+            for flavour in flavours:
                 stage.put(*three(flavour, (2, 2, 2)))
-            assert len(stage.observe()) == groups
+            assert len(stage.observe()) == 3 * len(flavours)
             assert stage.run().written
 
     @pytest.mark.parametrize("page", [1, 2, 3, 500])
@@ -394,7 +395,9 @@ class TestCostOfACheck:
         return [request.path.rpartition("/")[2] for request in stage.api.requests.matching(method="GET")]
 
     def test_a_quiet_check_is_one_list_per_kind_and_no_patch(self, own_stage: Stage) -> None:
-        for flavour in FLAVOURS:
+        three_flavours = ["gardener", "cluster-api", "openshift"]
+        own_stage.register(flavours=three_flavours)
+        for flavour in three_flavours:
             own_stage.put(*three(flavour, (2, 2, 2)))
         own_stage.settle()
         own_stage.api.requests.clear()
@@ -759,19 +762,6 @@ class TestDeleteMarks:
                 stage.set_status(item, becomes_a_node(item))
 
         return before
-
-
-def refused(flavour: str) -> Object:
-    """The status of a machine that the cloud has refused."""
-    message, moment = "InsufficientInstanceCapacity: none here", "2026-01-15T11:59:00Z"
-    condition = {"status": "False", "message": message, "lastTransitionTime": moment}
-    if flavour == "gardener":
-        operation = {"type": "Create", "state": "Failed", "description": message, "lastUpdateTime": moment}
-        return {"currentStatus": {"phase": "CrashLoopBackOff"}, "lastOperation": operation}
-    if flavour == "cluster-api":
-        return {"conditions": [{"type": "InfrastructureReady", "reason": "InstanceProvisionFailed", **condition}]}
-    creation = {"type": "MachineCreation", "reason": "MachineCreationFailed", **condition}
-    return {"providerStatus": {"conditions": [creation]}}
 
 
 _MARKED_GROUPS = ("cluster.x-k8s.io", "machine.openshift.io")
@@ -1291,19 +1281,19 @@ class TestCredentials:
             stage.observe()
 
     def test_rights_that_are_missing_are_named_before_anything_is_read(self, stage: Stage) -> None:
-        def refused(*, writes: bool) -> Sequence[str]:
+        def refused_lists(*, writes: bool) -> Sequence[str]:
             return stage.clusters.refused(stage.record, plenty, writes=writes)
 
-        assert refused(writes=True) == []
+        assert refused_lists(writes=True) == []
         stage.user = "nobody"
         stage.secrets.clear()
         stage._cached.clear()
-        told = refused(writes=True)
+        told = refused_lists(writes=True)
         assert f"it may not list machines.machine.openshift.io in namespace {stage.namespace}" in told
         assert f"it may not patch machinedeployments.cluster.x-k8s.io in namespace {stage.namespace}" in told
-        assert [line for line in refused(writes=False) if "patch" in line] == []
+        assert [line for line in refused_lists(writes=False) if "patch" in line] == []
         stage.record = record(**{**stage.record.model_dump(), "namespaces": [], "autoscaler_status": "kube-system"})
-        told = refused(writes=False)
+        told = refused_lists(writes=False)
         assert "it may not list machines.machine.openshift.io" in told
         assert "it may not get configmaps in namespace kube-system" in told
 
@@ -1401,7 +1391,7 @@ class TestQuietChecks:
             for group in groups
         }
 
-    @pytest.mark.parametrize("flavour", ["gardener", "cluster-api", "openshift"])
+    @pytest.mark.parametrize("flavour", FLAVOURS)
     def test_a_check_reads_what_a_run_reads(self, stage: Stage, flavour: str) -> None:
         pool = three(flavour, (3, 1, 0), (2, 1, 0))
         stage.put(*pool)

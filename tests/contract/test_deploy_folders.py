@@ -8,6 +8,7 @@ import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from deploy import rights
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API
 from sandbox.admission import FILE
 from sandbox.kube.access import Rule
@@ -17,10 +18,11 @@ from tests.contract.test_owners import APPLY, objects_of
 
 Api = KubernetesAPI | RealKubernetesAPI
 Json = dict[str, Any]
+#: the ecosystem with the objects of each folder
 FOLDERS = {
+    **{folder: folder for folder in rights.FOLDERS},
     "gardener": "gardener-plain",
     "cluster-api": "cluster-class",
-    "hypershift": "hypershift",
     "openshift": "openshift-plain",
 }
 EVERY_FOLDER = pytest.mark.parametrize(("folder", "kind"), FOLDERS.items(), ids=FOLDERS)

@@ -10,6 +10,7 @@ from typing import Any
 
 from sandbox.kube.cloud import Instance, LaunchError
 from sandbox.kube.controllers.deployments import DeploymentControllers, Totals
+from sandbox.kube.controllers.machine_controller import MachineAPI
 from sandbox.kube.controllers.machine_pools import POOL_NAME, MachinePools
 from sandbox.kube.controllers.node_pools import NODE_POOL, NODE_POOLS, NodePoolOperator
 from sandbox.kube.controllers.objects import (
@@ -69,6 +70,12 @@ class ClusterAPIControllers(DeploymentControllers):
     """Cluster API core with its AWS provider, and the topology controller of ClusterClass."""
 
     flavour = "cluster-api"
+    api = MachineAPI(
+        scalables="machinedeployments.cluster.x-k8s.io",
+        machines="machines.cluster.x-k8s.io",
+        prefix="cluster.x-k8s.io",
+        mark=lambda now: {"cluster.x-k8s.io/delete-machine": str(now)},
+    )
     group = "cluster.x-k8s.io"
     manager = "manager"
     finalizer = "machine.cluster.x-k8s.io"

@@ -11,7 +11,7 @@ from typing import Any
 from sandbox.kube.client import without_request_id
 from sandbox.kube.cloud import Instance, LaunchError
 from sandbox.kube.controllers.deployments import DeploymentControllers
-from sandbox.kube.controllers.machine_controller import node_name
+from sandbox.kube.controllers.machine_controller import MachineAPI, node_name
 from sandbox.kube.controllers.objects import (
     ZONE_LABEL,
     age_of,
@@ -89,6 +89,13 @@ class GardenerControllers(DeploymentControllers):
     """machine-controller-manager, gardenlet for Shoots, and the Worker's actuator for Workers."""
 
     flavour = "gardener"
+    api = MachineAPI(
+        scalables="machinedeployments.machine.sapcloud.io",
+        machines="machines.machine.sapcloud.io",
+        prefix="machine.sapcloud.io",
+        mark=lambda _now: {"machinepriority.machine.sapcloud.io": "1"},
+        pool_label="worker.gardener.cloud/pool",
+    )
     group = "machine.sapcloud.io"
     manager = "machine-controller-manager"
     finalizer = "machine.sapcloud.io/machine-controller-manager"

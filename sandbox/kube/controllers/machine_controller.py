@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
@@ -66,10 +66,22 @@ class _Launch:
     next_try: datetime | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class MachineAPI:
+    """A machine API: the resources of groups and machines, and the mark for the deletion of a machine."""
+
+    scalables: str
+    machines: str
+    prefix: str
+    mark: Callable[[datetime], dict[str, str]]
+    pool_label: str | None = None
+
+
 class MachineControllers(ABC):
     """The controllers of one machine API: sets keep their number of machines, and machines launch, join and end."""
 
     flavour: ClassVar[str]
+    api: ClassVar[MachineAPI]
     group: ClassVar[str]
     manager: ClassVar[str]
     finalizer: ClassVar[str]

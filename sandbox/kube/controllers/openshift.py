@@ -11,7 +11,7 @@ from typing import Any
 
 from sandbox.kube.cloud import Instance, LaunchError
 from sandbox.kube.controllers.cluster_autoscaler_operator import ClusterAutoscalerOperator
-from sandbox.kube.controllers.machine_controller import MachineControllers
+from sandbox.kube.controllers.machine_controller import MachineAPI, MachineControllers
 from sandbox.kube.controllers.migration import Migration
 from sandbox.kube.controllers.objects import (
     age_priority,
@@ -56,6 +56,12 @@ class OpenShiftControllers(MachineControllers):
     """OpenShift's machine API on AWS, and the operator whose MachineAutoscalers own the bounds."""
 
     flavour = "openshift"
+    api = MachineAPI(
+        scalables="machinesets.machine.openshift.io",
+        machines="machines.machine.openshift.io",
+        prefix="machine.openshift.io",
+        mark=lambda now: {"machine.openshift.io/delete-machine": str(now)},
+    )
     group = "machine.openshift.io"
     manager = "machine-api-operator"
     finalizer = "machine.machine.openshift.io"

@@ -11,11 +11,6 @@ from tests.unit.cli.test_cli import NOW, Files, in_namespace
 
 A, B, C = ZONES
 NUMBERS = {"evenkeel.dev/pool-min": "2", "evenkeel.dev/pool-max": "18"}
-MAKE: dict[str, Any] = {
-    "gardener": objects.gardener,
-    "cluster-api": objects.cluster_api,
-    "openshift": objects.openshift,
-}
 
 
 @pytest.fixture
@@ -33,7 +28,7 @@ def created(item: Object, at: str, **status: Any) -> Object:
 def pool(flavour: str, *replicas: int) -> list[Object]:
     """Three zones, two running machines in each."""
     made = [
-        MAKE[flavour](zone, replicas[i], 2, bounds=(0, 10), annotations=NUMBERS if i == 0 else None)
+        objects.MAKE[flavour](zone, replicas[i], 2, bounds=(0, 10), annotations=NUMBERS if i == 0 else None)
         for i, zone in enumerate(ZONES)
     ]
     return made + [created(machine(item, number, node=True), "01:00") for item in made for number in range(2)]

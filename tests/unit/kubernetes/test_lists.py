@@ -80,11 +80,7 @@ def test_a_check_sorts_objects_by_name() -> None:
     assert [name_of(item) for item in received(page(items), whole=False).objects()] == sorted(places)
 
 
-EXAMPLES = {
-    "gardener": objects.gardener("eu-central-1a", 1),
-    "cluster-api": objects.cluster_api("eu-central-1a", 1),
-    "openshift": objects.openshift("eu-central-1a", 1),
-}
+EXAMPLES = {flavour: make("eu-central-1a", 1) for flavour, make in objects.MAKE.items()}
 
 
 @pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)

@@ -69,7 +69,7 @@ def template(flavour: str, item: Object, *templates: Object) -> NodeTemplate:
 
 def annotated(flavour: str = "cluster-api", replicas: int = 0, **values: str) -> Object:
     """A scalable with these capacity annotations; in their names, a dash is written as an underscore."""
-    make = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}[flavour]
+    make = objects.MAKE[flavour]
     named = {CAPACITY + name.replace("_", "-"): value for name, value in values.items()}
     return make(ZONES[0], replicas, annotations=named)
 
@@ -272,8 +272,7 @@ class TestRunningNodes:
 
     @pytest.mark.parametrize("flavour", FLAVOURS)
     def test_the_first_ready_node_by_name_is_the_sample(self, flavour: str) -> None:
-        make = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
-        owner = make[flavour](ZONES[0], 2)
+        owner = objects.MAKE[flavour](ZONES[0], 2)
         for names in ("ba", "ab"):
             nodes = [objects.node(name) for name in names]
             assert self.chosen(*nodes, flavour=flavour, owner=owner) == {owner["metadata"]["name"]: "a"}

@@ -32,7 +32,6 @@ from tests.fakes import NOW
 from tests.objects import ZONES, Object, machine
 from tests.parts import replace
 
-MAKE: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
 SCALER = objects.machine_autoscaler(ZONES[0], 1, 7)
 _PROVISION_KEYS = {
     "gardener": "autoscaler.gardener.cloud/max-node-provision-time",
@@ -72,7 +71,7 @@ def changed(item: Object, *path: str, to: Any) -> Object:
 
 
 def test_the_template_of_a_group_names_its_machines() -> None:
-    names = {flavour: only(flavour, MAKE[flavour](ZONES[0], 1)).template.key for flavour in FLAVOURS}
+    names = {flavour: only(flavour, objects.MAKE[flavour](ZONES[0], 1)).template.key for flavour in FLAVOURS}
     shoot = "shoot--demo--main-main-z1-5b1c9"
     assert names == {"gardener": shoot, "cluster-api": "demo-workers", "openshift": "m5.xlarge"}
     bare = changed(objects.openshift(ZONES[0], 1), "spec", "template", "spec", "providerSpec", "value", to=[])
@@ -82,7 +81,7 @@ def test_the_template_of_a_group_names_its_machines() -> None:
 class TestZones:
     @pytest.mark.parametrize("flavour", list(FLAVOURS))
     def test_each_flavour_has_its_own_zone_field(self, flavour: str) -> None:
-        assert only(flavour, MAKE[flavour](ZONES[1], 1)).identity.zone == ZONES[1]
+        assert only(flavour, objects.MAKE[flavour](ZONES[1], 1)).identity.zone == ZONES[1]
 
     @pytest.mark.parametrize("label", ["topology.ebs.csi.aws.com/zone", "topology.gke.io/zone"])
     def test_gardeners_providers_use_labels_of_their_own(self, label: str) -> None:
@@ -365,7 +364,7 @@ class TestProvisionTimeout:
     @pytest.mark.parametrize("flavour", list(FLAVOURS))
     @pytest.mark.parametrize(("text", "minutes"), [("30m", 30), ("1h30m", 90), ("30M", 30)])
     def test_cluster_autoscalers_own_option_of_the_group_is_read(self, flavour: str, text: str, minutes: int) -> None:
-        group = only(flavour, MAKE[flavour](ZONES[0], 1, annotations={_PROVISION_KEYS[flavour]: text}))
+        group = only(flavour, objects.MAKE[flavour](ZONES[0], 1, annotations={_PROVISION_KEYS[flavour]: text}))
         assert (group.options.provision_timeout, group.unreadable.notes) == (timedelta(minutes=minutes), ())
 
     @pytest.mark.parametrize("text", ["", "soon", "-5m", "0s"])
@@ -437,7 +436,7 @@ class TestAutoscalerStatus:
 class TestReplicas:
     @pytest.mark.parametrize("flavour", list(FLAVOURS))
     def test_missing_replicas_are_zero_with_gardener_and_not_yet_known_elsewhere(self, flavour: str) -> None:
-        group = only(flavour, changed(MAKE[flavour](ZONES[0], 3), "spec", "replicas", to=None))
+        group = only(flavour, changed(objects.MAKE[flavour](ZONES[0], 3), "spec", "replicas", to=None))
         assert group.requested == 0
         assert (group.frozen_because is None) == (flavour == "gardener")
 
@@ -449,14 +448,14 @@ class TestReplicas:
 class TestMachines:
     @pytest.mark.parametrize("flavour", list(FLAVOURS))
     def test_a_machine_has_a_node_when_its_status_says_so(self, flavour: str) -> None:
-        item = MAKE[flavour](ZONES[0], 2)
+        item = objects.MAKE[flavour](ZONES[0], 2)
         machines = [machine(item, number, node=number == 1) for number in (1, 2)]
         assert [read_machine(FLAVOURS[flavour], one, NOW).has_node for one in machines] == [True, False]
 
     @pytest.mark.parametrize("flavour", list(FLAVOURS))
     def test_a_machine_belongs_to_the_group_that_its_label_names_and_to_no_other(self, flavour: str) -> None:
-        found = read(flavour, *(MAKE[flavour](zone, 1) for zone in ZONES)).values()
-        one = machine(MAKE[flavour](ZONES[1], 1), 1, node=True)
+        found = read(flavour, *(objects.MAKE[flavour](zone, 1) for zone in ZONES)).values()
+        one = machine(objects.MAKE[flavour](ZONES[1], 1), 1, node=True)
         mine = {**one, "metadata": {**one["metadata"], "namespace": "demo"}}
         elsewhere = {**one, "metadata": {**one["metadata"], "namespace": "other"}}
         owned = by_scalable(FLAVOURS[flavour], [mine, elsewhere])
@@ -505,7 +504,7 @@ class TestLaunches:
         ],
     )
     def test_the_launch_time_is_read_from_the_status(self, flavour: str, status: Object, is_launched: bool) -> None:
-        item = machine(MAKE[flavour](ZONES[0], 1), 1, node=False)
+        item = machine(objects.MAKE[flavour](ZONES[0], 1), 1, node=False)
         launched_at = read_machine(FLAVOURS[flavour], {**item, "status": status}, NOW).launched_at
         assert launched_at == (NOW - timedelta(hours=1) if is_launched else None)
 
@@ -535,7 +534,7 @@ class TestLaunches:
     def test_only_a_launch_that_no_controller_retries_has_failed_for_good(
         self, flavour: str, status: Object, is_final: bool
     ) -> None:
-        item = machine(MAKE[flavour](ZONES[0], 1), 1, node=False)
+        item = machine(objects.MAKE[flavour](ZONES[0], 1), 1, node=False)
         found = read_machine(FLAVOURS[flavour], {**item, "status": status}, NOW)
         assert found.failure is not None
         assert found.failed_for_good is is_final
@@ -556,7 +555,7 @@ class TestLaunches:
     @pytest.mark.parametrize("phase", [None, "", "Pending", "Provisioning", "Provisioned", "Failed"])
     def test_an_unknown_text_is_a_failure_only_after_the_launch(self, flavour: str, phase: str | None) -> None:
         api = flavour.removeprefix("final ")
-        item = machine(MAKE[api](ZONES[0], 1), 1, node=False)
+        item = machine(objects.MAKE[api](ZONES[0], 1), 1, node=False)
         for message in ("the host is being made", "the request timed out"):
             found = read_machine(FLAVOURS[api], {**item, "status": self.reports(flavour, phase, message)}, NOW)
             assert (found.failure is not None) is (phase in ("Provisioned", "Failed"))
@@ -566,14 +565,14 @@ class TestLaunches:
             assert found.failure is not None
 
     def test_a_failed_operation_of_machine_controller_manager_is_a_failure_in_every_phase(self) -> None:
-        item = machine(MAKE["gardener"](ZONES[0], 1), 1, node=False)
+        item = machine(objects.MAKE["gardener"](ZONES[0], 1), 1, node=False)
         for phase in ("", "Pending", "CrashLoopBackOff", "Failed"):
             status = {**operation("Create", "Failed"), "currentStatus": {"phase": phase}}
             assert read_machine(FLAVOURS["gardener"], {**item, "status": status}, NOW).failure is not None
 
-    @pytest.mark.parametrize("flavour", MAKE)
+    @pytest.mark.parametrize("flavour", objects.MAKE)
     def test_the_wait_for_a_node_begins_at_the_machines_creation(self, flavour: str) -> None:
-        item = machine(MAKE[flavour](ZONES[0], 1), 1, node=False)
+        item = machine(objects.MAKE[flavour](ZONES[0], 1), 1, node=False)
         item["metadata"]["creationTimestamp"] = "2026-01-15T10:00:00Z"
         for phase in ("", "Pending", "Provisioning", "CrashLoopBackOff"):
             status = {"phase": phase, "currentStatus": {"phase": phase, "lastUpdateTime": "2026-01-15T11:00:00Z"}}
@@ -596,18 +595,18 @@ class TestLaunches:
     def test_a_machine_of_gardener_that_fails_after_its_launch_had_a_node(
         self, phase: str, kind: str | None, had_node: bool
     ) -> None:
-        item = machine(MAKE["gardener"](ZONES[0], 1), 1, node=False)
+        item = machine(objects.MAKE["gardener"](ZONES[0], 1), 1, node=False)
         status = {"currentStatus": {"phase": phase}, "lastOperation": {"type": kind}}
         assert read_machine(FLAVOURS["gardener"], {**item, "status": status}, NOW).had_node is had_node
 
     @pytest.mark.parametrize("created", ["2030-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "soon", None])
     def test_a_creation_time_that_is_none_counts_as_now(self, created: str | None) -> None:
-        item = machine(MAKE["cluster-api"](ZONES[0], 1), 1, node=False)
+        item = machine(objects.MAKE["cluster-api"](ZONES[0], 1), 1, node=False)
         item["metadata"]["creationTimestamp"] = created
         assert read_machine(FLAVOURS["cluster-api"], item, NOW).awaited_from(NOW) == NOW
 
     def test_a_long_message_with_control_characters_becomes_one_short_printable_line(self) -> None:
-        item = machine(MAKE["cluster-api"](ZONES[0], 1), 1, node=False)
+        item = machine(objects.MAKE["cluster-api"](ZONES[0], 1), 1, node=False)
         message = "no\x1b[31m\ncapacity\ud800\x00\u202e" + 100_000 * "\x07\n"
         status = {"failureReason": "\x00" + 100_000 * "x", "failureMessage": message}
         failure = read_machine(FLAVOURS["cluster-api"], {**item, "status": status}, NOW).failure
@@ -620,7 +619,7 @@ class TestLaunches:
 class TestPreserved:
     @staticmethod
     def is_preserved(phase: str, expires: str | None, asks: str | None, node_asks: str | None, flavour: str) -> bool:
-        item = machine(MAKE[flavour](ZONES[0], 1), 1, node=False)
+        item = machine(objects.MAKE[flavour](ZONES[0], 1), 1, node=False)
         item["status"] = {"currentStatus": {"phase": phase}}
         if expires is not None:
             item["status"]["currentStatus"]["preserveExpiryTime"] = expires
@@ -659,10 +658,10 @@ class TestPreserved:
 
     @pytest.mark.parametrize(("count", "held"), [(1, 1), (2, 2), (9, 2), (-1, 0), (True, 0), ("2", 0), (None, 0)])
     def test_a_deployment_counts_those_that_have_failed(self, count: Any, held: int) -> None:
-        item = changed(MAKE["gardener"](ZONES[0], 3, 1), "status", "preservedFailedReplicas", to=count)
+        item = changed(objects.gardener(ZONES[0], 3, 1), "status", "preservedFailedReplicas", to=count)
         group = only("gardener", item)
         assert (group.preserved, group.waiting) == (held, 2 - held)
-        assert only("cluster-api", {**MAKE["cluster-api"](ZONES[0], 3, 1), "status": item["status"]}).preserved == 0
+        assert only("cluster-api", {**objects.cluster_api(ZONES[0], 3, 1), "status": item["status"]}).preserved == 0
 
 
 class TestFaults:
@@ -696,7 +695,7 @@ class TestFaults:
     @given(
         json_values(),
         st.sampled_from(["metadata", "spec", "status"]),
-        st.sampled_from([*MAKE.items(), ("cluster-api", objects.machine_pool)]),
+        st.sampled_from([*objects.MAKE.items(), ("cluster-api", objects.machine_pool)]),
     )
     def test_anything_in_any_part_of_an_object_is_read_or_skipped(self, value: Any, part: str, made: Any) -> None:
         flavour, make = made

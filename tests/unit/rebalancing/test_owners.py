@@ -469,8 +469,7 @@ def test_two_names_for_one_thing_are_refused() -> None:
 def test_the_autoscalers_own_options_of_a_group_are_read_and_explained(flavour: str) -> None:
     states = {"gardener": GARDENER, "cluster-api": CLUSTER_API, "openshift": OPENSHIFT}[flavour]
     options = states.autoscaler
-    make: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
-    item = make[flavour](ZONES[0], 1)
+    item = objects.MAKE[flavour](ZONES[0], 1)
     item["metadata"].setdefault("annotations", {}).update(
         {
             options.unneeded_time: "30M0S",

@@ -1,7 +1,6 @@
 """The options of cluster-autoscaler that a group has for itself, such as its provision time."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -14,11 +13,6 @@ from tests.builders import numbers, pool_plan, problems_of
 from tests.objects import ZONES
 from tests.parts import make, replace
 
-MAKE: dict[str, Any] = {
-    "gardener": objects.gardener,
-    "cluster-api": objects.cluster_api,
-    "openshift": objects.openshift,
-}
 OPTIONS = (
     *("provision_timeout", "unneeded_time", "unready_time"),
     *("utilization_threshold", "gpu_utilization_threshold"),
@@ -27,14 +21,14 @@ OPTIONS = (
 
 def read(flavour: str = "cluster-api", **annotations: str) -> NodeGroup:
     """The group of a scalable with these annotations, by the names that its flavour has for them."""
-    states, item = FLAVOURS[flavour], MAKE[flavour](ZONES[0], 1)
+    states, item = FLAVOURS[flavour], objects.MAKE[flavour](ZONES[0], 1)
     named = {getattr(states.autoscaler, name): value for name, value in annotations.items()}
     item["metadata"].setdefault("annotations", {}).update(named)
     ((found,), _) = read_groups(Listing(flavour=states, objects={item["kind"]: [item]}))
     return found.group
 
 
-@pytest.mark.parametrize("flavour", MAKE)
+@pytest.mark.parametrize("flavour", objects.MAKE)
 def test_the_groups_own_provision_time_counts(flavour: str) -> None:
     found = replace(read(flavour, provision_timeout="25M"), pool_max=9, pool_label="workers")
     assert found.options.provision_timeout == timedelta(minutes=25)
@@ -42,7 +36,7 @@ def test_the_groups_own_provision_time_counts(flavour: str) -> None:
     assert planned.provision_timeout == timedelta(minutes=25)
 
 
-@pytest.mark.parametrize("flavour", MAKE)
+@pytest.mark.parametrize("flavour", objects.MAKE)
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("value", ["", "soon", "-5m", "1e400"])
 def test_an_unreadable_option_is_reported_and_the_default_counts(flavour: str, option: str, value: str) -> None:

@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 
 from evenkeel.domain.model.groups import Bounds
-from sandbox.kube.autoscaler import FLAVOURS, BoundsError, ClusterAutoscaler, read_bounds
+from sandbox.kube.autoscaler import BoundsError, ClusterAutoscaler, read_bounds
+from sandbox.kube.controllers.cluster_api import ClusterAPIControllers
 from sandbox.kube.world import Pool, World
 from tests.objects import as_sent
 
 FLAVOUR, POOL = "cluster-api", "p"
 A = "eu-central-1a"
-PREFIX = FLAVOURS[FLAVOUR].prefix
+PREFIX = ClusterAPIControllers.api.prefix
 MIN, MAX = (f"{PREFIX}/cluster-api-autoscaler-node-group-{end}-size" for end in ("min", "max"))
-SCALABLES = FLAVOURS[FLAVOUR].scalables
+SCALABLES = ClusterAPIControllers.api.scalables
 
 
 class Scene:

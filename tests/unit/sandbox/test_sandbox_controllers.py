@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from sandbox.kube.autoscaler import FLAVOURS
 from sandbox.kube.controllers.cluster_api import cluster_api_deletion_order
 from sandbox.kube.controllers.gardener import gardener_deletion_order
 from sandbox.kube.controllers.machine_controller import Timing
@@ -59,7 +58,7 @@ class Scene:
             clusters=[flavour], pools={flavour: [pool]}, settings=None, timing=timing, cluster_api_versions=versions
         )
         self.cluster: Cluster = self.world.clusters[flavour]
-        self.flavour = FLAVOURS[flavour]
+        self.flavour = self.cluster.controllers.api
         self.store = self.cluster.store
 
     @property

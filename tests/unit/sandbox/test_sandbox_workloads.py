@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from sandbox.kube.autoscaler import FLAVOURS
 from sandbox.kube.workloads import Workloads
 from sandbox.kube.world import ZONES, Pool, World
 
@@ -19,7 +18,7 @@ class Scene:
         self.world = World(clusters=[flavour], pools={flavour: [POOL]}, settings=None)
         self.cluster = self.world.clusters[flavour]
         self.cluster.workloads = Workloads(self.cluster.store, control_plane=self.cluster.namespace)
-        self.store, self.flavour = self.cluster.store, FLAVOURS[flavour]
+        self.store, self.flavour = self.cluster.store, self.cluster.controllers.api
 
     def deploy(self, name: str, replicas: int) -> None:
         labels = {"app": name}
