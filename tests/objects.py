@@ -192,6 +192,12 @@ def openshift(
 
 #: what makes a scalable of each flavour: its zone and its replicas
 MAKE: dict[str, Callable[..., Object]] = {"gardener": gardener, "cluster-api": cluster_api, "openshift": openshift}
+#: what makes a controller delete a machine first
+MARKS = (
+    "cluster.x-k8s.io/delete-machine",
+    "machine.openshift.io/delete-machine",
+    "machinepriority.machine.sapcloud.io",
+)
 
 
 def moving(scalable: Object, wanted: str | None, found: str | None) -> Object:

@@ -416,10 +416,11 @@ class TestCostOfACheck:
         self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch, page: int, pages: int
     ) -> None:
         monkeypatch.setattr(adapter_client, "PAGE", page)
+        own_stage.register(flavours=["openshift"])
         for name in ("p1", "p2", "p3"):
             own_stage.put(*(objects.openshift(zone, 1, pool=name) for zone in ZONES))
         own_stage.observe()
-        assert self.lists(own_stage).count("machinesets") == pages + 2  # Gardener and Cluster API have none
+        assert self.lists(own_stage).count("machinesets") == pages
 
     def test_machines_are_listed_only_for_groups_whose_nodes_are_not_all_there(
         self, own_stage: Stage, flavour: str
@@ -601,9 +602,8 @@ class TestBesideTheAutoscaler:
 class TestDeleteMarks:
     @staticmethod
     def marks(stage: Stage, machines: list[Object]) -> list[bool]:
-        keys = ("machinepriority.machine.sapcloud.io", *(f"{g}/delete-machine" for g in _MARKED_GROUPS))
         found = [stage.get(item)["metadata"].get("annotations") or {} for item in machines]
-        return [any(annotations.get(key) for key in keys) for annotations in found]
+        return [any(annotations.get(key) for key in objects.MARKS) for annotations in found]
 
     def test_only_machines_without_a_node_are_marked_and_they_are_marked_before_replicas_go(
         self, stage: Stage, flavour: str
@@ -762,9 +762,6 @@ class TestDeleteMarks:
                 stage.set_status(item, becomes_a_node(item))
 
         return before
-
-
-_MARKED_GROUPS = ("cluster.x-k8s.io", "machine.openshift.io")
 
 
 class TestMachineAutoscaler:

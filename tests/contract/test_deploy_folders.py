@@ -158,7 +158,7 @@ def test_each_user_has_the_rights_of_its_file_and_no_others(
                 allowed = (verb, group, plural) in rights
                 assert (scene.code(user, verb, group, plural) == 200) == allowed, (user, verb, plural)
                 listed += allowed and verb == "list"
-    assert listed >= 6
+    assert listed >= 4, "node groups and machines, by both"
 
 
 def test_only_the_topology_role_may_write_a_topology(connect: Any, namespace: str) -> None:
