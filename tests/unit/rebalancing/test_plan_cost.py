@@ -7,15 +7,20 @@ from datetime import datetime
 
 import pytest
 
+from bench.oracle import play
 from evenkeel.domain.model.choices import DemandStage, Level, Size
 from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import Pod, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.capability import PlannedPool, PoolInput
+from evenkeel.domain.rebalancing.pool_plan import PoolPlanner
 from tests.builders import NOW, zones
 from tests.parts import make
 from tests.workloads import node, pod, template
@@ -74,3 +79,23 @@ def test_each_pool_is_planned_once_if_another_autoscaler_orders_nodes() -> None:
     assert made.demand is not None
     assert made.demand.beside_another
     assert count == {"x": 1, "y": 1}
+
+
+def test_no_pool_of_random_worlds_is_planned_more_than_three_times_and_few_are_planned_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The decision "A pool is planned again if advice differs" has the figures."""
+    count: Counter[tuple[PoolPlanner, PoolId]] = Counter()
+    planned = PoolPlanner.plan
+
+    def counted(planner: PoolPlanner, pool: AnyPool, given: PoolInput) -> PlannedPool:
+        count[planner, pool.id] += 1  # a check has a planner of its own
+        return planned(planner, pool, given)
+
+    monkeypatch.setattr(PoolPlanner, "plan", counted)
+    for seed in range(30):
+        play(seed)
+    times = Counter(count.values())
+    assert times.keys() == {1, 2, 3}
+    assert (times[2] + times[3]) / times.total() < 0.38
+    assert times[3] / times.total() < 0.06
