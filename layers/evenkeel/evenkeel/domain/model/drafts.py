@@ -1,7 +1,7 @@
 """The drafts of a plan: one for each pool, and one for each group of a pool. The plan's steps change the drafts."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -36,10 +36,10 @@ LASTING_LIMITS = (Rule.WORKER_SHARE, Rule.ZONE_MAX)  # the limits that do not de
 # - ZONE_MIN: ``evenkeel.dev/zone-min``
 # - STRATEGY: the strategy's min, if it publishes one for each zone; otherwise that is only a share of PoolMinimum
 # - SURVIVAL_MIN: the replicas with which the pool survives the loss of another zone
-# All floors hold where nodes leave the pool (``fewest``). A request to give back a number of nodes regards the
-# published min instead of STRATEGY. Replicas without a node may fall to the floors of owners, because they are no nodes
-# that a minimum could keep.
-_OWNER_FLOORS = (Rule.REPLICAS_OF_OTHERS, Rule.WORKER_SHARE, Rule.OWNER_MIN_MIN)
+# All floors hold where nodes leave the pool (``fewest``). A request to give back a number of nodes also regards the
+# published min. Replicas without a node may fall to the floors of owners, because they are no nodes that a minimum
+# could keep.
+OWNER_FLOORS = (Rule.REPLICAS_OF_OTHERS, Rule.WORKER_SHARE, Rule.OWNER_MIN_MIN)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,14 +119,9 @@ class Draft(GroupPlan):
         """Return the most replicas that the limits allow; None: there is no limit."""
         return min(self.limits.values()) if self.limits else None
 
-    def fewest(self, *, in_a_move: bool = False) -> int:
-        """Return the fewest replicas that the floors allow.
-
-        A move to another zone of the pool may break SURVIVAL_MIN, because the pool keeps the node.
-        """
-        return max(
-            [nodes for rule, nodes in self.floors.items() if not (in_a_move and rule is Rule.SURVIVAL_MIN)], default=0
-        )
+    def fewest(self, *, without: Collection[Rule] = ()) -> int:
+        """Return the fewest replicas that the floors allow, except the floors by the rules in ``without``."""
+        return max([nodes for rule, nodes in self.floors.items() if rule not in without], default=0)
 
     @property
     def replicas_are_ours(self) -> bool:
@@ -136,7 +131,7 @@ class Draft(GroupPlan):
     @property
     def owner_min(self) -> int:
         """Return the fewest replicas that the owner of the replicas, or of the bounds, accepts."""
-        return max([self.floors.get(rule, 0) for rule in _OWNER_FLOORS])
+        return max([self.floors.get(rule, 0) for rule in OWNER_FLOORS])
 
     @property
     def room(self) -> int:

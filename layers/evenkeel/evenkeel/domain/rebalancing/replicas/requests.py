@@ -9,7 +9,7 @@ requests to pools.
 from dataclasses import replace
 
 from evenkeel.domain.model.demand import KeptNodes
-from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.drafts import OWNER_FLOORS, Draft, PoolDraft
 from evenkeel.domain.model.flavours import MOST_REMOVED
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.moves import ScaleRequest
@@ -150,11 +150,10 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     pool.release.asks_waiting = pool.request.kept is None
     nodes = pool.target - sum(draft.group.preserved for draft in pool.groups)
     allowed = min(unmet, max(0, nodes - pool.pool.min))
-    minima = _minima(pool)
     for states in ((State.HEALTHY, State.PROBING), (State.FENCED, State.UNHEALTHY)):
         givers = [draft for draft in pool.groups if draft.state in states and _may_give(draft, request)]
         levels = [draft.group.preserved - draft.requested for draft in givers]
-        room = [_spare(draft, minima[draft.key], pool.request.kept) for draft in givers]
+        room = [_spare(draft, _minimum(pool, draft), pool.request.kept) for draft in givers]
         # A function must not read ``givers``, because the loop changes it.
         shares = water_fill(allowed, levels, room, [draft.tie for draft in givers].__getitem__)
         for draft, share in zip(givers, shares, strict=True):
@@ -177,23 +176,17 @@ def _may_give(draft: Draft, request: ScaleRequest) -> bool:
     return request.fits(draft.group) and (draft.group.status.unhealthy is None or request.names(draft.group))
 
 
-def _minima(pool: PoolDraft) -> dict[str, int]:
-    """Return each group's published min, or the strategy's min if the published min is only for autoscalers.
+def _minimum(pool: PoolDraft, draft: Draft) -> int:
+    """Return the fewest nodes that a group keeps: its floors for nodes, and its published min.
 
-    Level shrink raises it, and so do the pods of a pool that must survive: ``pool.request.kept`` is more exact.
+    A published min that level shrink raises, or the pods of a pool that must survive, is only for autoscalers.
+    ``pool.request.kept`` is more exact.
     """
     until = pool.pool.state.held_until
     is_raised = until is not None and pool.now < until
-    if is_raised or (pool.survival is not None and pool.survival.facts is not None):
-        sizes = pool.pool.settings.strategy.size(pool)
-        minima = [
-            (draft, max(size.min, draft.floors.get(Rule.ZONE_MIN, 0)))
-            for draft, size in zip(pool.groups, sizes, strict=True)
-        ]
-        least = {draft.key: draft.kept(minimum) for draft, minimum in minima}
-    else:
-        least = {draft.key: 0 if draft.group.bounds is None else draft.group.bounds.min for draft in pool.groups}
-    return {draft.key: max(least[draft.key], draft.floors.get(Rule.SURVIVAL_MIN, 0)) for draft in pool.groups}
+    is_raised |= pool.survival is not None and pool.survival.facts is not None
+    published = 0 if is_raised or draft.group.bounds is None else draft.group.bounds.min
+    return max(published, draft.kept(draft.fewest(without=OWNER_FLOORS)))
 
 
 def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
