@@ -63,6 +63,7 @@ from evenkeel.domain.model.convergence import (
 )
 from evenkeel.domain.model.drafts import Draft, Fallback, PoolDraft
 from evenkeel.domain.model.groups import MachineRef, State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.replicas.changes import give
@@ -71,8 +72,7 @@ from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 def converge(pool: PoolDraft) -> None:
     """Plan the next patch of the step, or report why there is none. Runs after all other changes of replicas."""
-    requested_at = pool.pool.convergence_requested
-    is_pass = requested_at is not None and pool.now < requested_at + PASS_LASTS
+    is_pass = held_until(pool.pool.convergence_requested, pool.now, PASS_LASTS) is not None
     is_on = is_pass or pool.pool.settings.level is Level.CONVERGE
     _give(pool)
     pairs = [*return_pairs(pool), *rebalance_pairs(pool, pool.groups, least_replicas(pool))] if is_on else []

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.groups import GroupKey, OwnerRef, Shoot, ShootWorker, State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -239,8 +240,7 @@ class _Case:
 
     def _next(self, relief: Relief) -> datetime | None:
         """Return until when the next write has to wait for the effect of the last write; None: no wait is needed."""
-        due = None if relief.written_at is None else relief.written_at + PATIENCE
-        return due if due is not None and due > self.now else None
+        return held_until(relief.written_at, self.now, PATIENCE)
 
     def _with_found(self, relief: Relief) -> tuple[Relief, list[Problem]]:
         """Return the relief after reading the Shoot, and a report if users have changed the maximum."""

@@ -7,6 +7,7 @@ from datetime import timedelta
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import UNNAMED, UNNAMED_BY_AWS, State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import STEPS_APART
@@ -159,5 +160,5 @@ def remember(pool: PoolDraft) -> None:
         pool.check_at.append(pool.now + STEPS_APART)  # this plan adds no node; it only closes the journal
     if pool.bounds.deal_ends is not None:
         pool.check_at.append(pool.bounds.deal_ends)
-    if pool.bounds.held_until is not None and pool.now < pool.bounds.held_until:
-        pool.check_at.append(pool.bounds.held_until)
+    if (until := held_until(pool.bounds.held_until, pool.now)) is not None:
+        pool.check_at.append(until)

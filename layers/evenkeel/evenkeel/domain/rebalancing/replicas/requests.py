@@ -12,6 +12,7 @@ from evenkeel.domain.model.demand import KeptNodes
 from evenkeel.domain.model.drafts import OWNER_FLOORS, Draft, PoolDraft
 from evenkeel.domain.model.flavours import MOST_REMOVED
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import Removal
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -182,9 +183,8 @@ def _minimum(pool: PoolDraft, draft: Draft) -> int:
     A published min that level shrink raises, or the pods of a pool that must survive, is only for autoscalers.
     ``pool.request.kept`` is more exact.
     """
-    until = pool.pool.state.held_until
-    is_raised = until is not None and pool.now < until
-    is_raised |= pool.survival is not None and pool.survival.facts is not None
+    is_level_held = held_until(pool.pool.state.held_until, pool.now) is not None
+    is_raised = is_level_held or (pool.survival is not None and pool.survival.facts is not None)
     published = 0 if is_raised or draft.group.bounds is None else draft.group.bounds.min
     return max(published, draft.kept(draft.fewest(without=OWNER_FLOORS)))
 
