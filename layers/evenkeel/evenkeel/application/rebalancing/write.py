@@ -23,6 +23,7 @@ from evenkeel.application.rebalancing.ports import Cluster
 from evenkeel.application.rebalancing.run_state import RunState, RunSummary
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PublishedBounds
 from evenkeel.domain.model.outcomes import Outcome, Result
+from evenkeel.domain.model.overwritten import Found, found
 from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.relief import Relief
@@ -310,9 +311,10 @@ def _obstacle(entry: FixEntry, group: NodeGroup | None, desired: Bounds | None) 
     if entry.owner and (desired is None or group.owner.numbers is None or group.owner.numbers.ref.id != entry.owner):
         return Outcome(Result.NOT_WRITTEN, "its owner is another one by now: validate again")
     current = group.annotations.pool_max if desired is None else desired.max
-    if current == entry.after:
+    whose = found(current, entry.before, (entry.after,))
+    if whose is Found.OURS:
         return Outcome(Result.LEFT_ALONE, "it is as it should be")
-    if current != entry.before or group.unreadable.faults:
+    if whose is Found.NEW or group.unreadable.faults:
         return Outcome(Result.NOT_WRITTEN, f"it has changed since, to {current}: validate again")
     if group.frozen_because is not None:
         return Outcome(Result.NOT_WRITTEN, sentence(group.frozen_because, group.key.flavour))

@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.groups import GroupKey, OwnerRef, Shoot, ShootWorker, State
 from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.observations import Check
+from evenkeel.domain.model.overwritten import Found, found
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -244,23 +245,24 @@ class _Case:
 
     def _with_found(self, relief: Relief) -> tuple[Relief, list[Problem]]:
         """Return the relief after reading the Shoot, and a report if users have changed the maximum."""
-        found = self.worker.maximum
-        if not relief.begun or found == relief.last_known:
+        number = self.worker.maximum
+        if not relief.begun or number == relief.last_known:
             return relief, []
-        if found == relief.user_max:
+        whose = found(number, relief.user_max, relief.ours)
+        if whose is Found.THEIRS:
             # If an earlier check saw Evenkeel's maximum in the Shoot, users have reverted it. Otherwise a run ended
             # before it wrote Evenkeel's maximum.
             reverted_by_user = relief.reverted_by_user or relief.last_known is not None
-            return replace(relief, last_known=found, reverted_by_user=reverted_by_user, restored=False), []
-        if found in relief.ours:
-            return replace(relief, last_known=found, restored=False), []
+            return replace(relief, last_known=number, reverted_by_user=reverted_by_user, restored=False), []
+        if whose is Found.OURS:
+            return replace(relief, last_known=number, restored=False), []
         # Evenkeel accepts a new maximum of the users. The wait for dead zones starts again, because a person is working
         # on the Shoot.
         dead = dict.fromkeys(relief.dead, self.now)
         renewed = replace(
-            relief, user_max=found, last_known=found, dead=dead, restored=False, reverted_by_user=False, refused=None
+            relief, user_max=number, last_known=number, dead=dead, restored=False, reverted_by_user=False, refused=None
         )
-        report = Problem.of(ProblemKind.NEW_INTENT, owner=str(self.shoot.ref), min=self.worker.minimum, max=found)
+        report = Problem.of(ProblemKind.NEW_INTENT, owner=str(self.shoot.ref), min=self.worker.minimum, max=number)
         return renewed, [report]
 
     def _is_over(self, relief: Relief) -> bool:

@@ -13,6 +13,7 @@ from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.flavours import READS_MAY_BE_OLD
 from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.observations import Check
+from evenkeel.domain.model.overwritten import Found, found
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import ROLLOUTS, Rule
@@ -323,7 +324,9 @@ def _bounds_put_back(group: NodeGroup) -> bool:
 def _replicas_put_back(group: NodeGroup) -> bool:
     """Return True if another writer has reverted the replicas to their number before Evenkeel's last write."""
     wrote = group.ours.published
-    return wrote is not None and wrote.before is not None and group.requested == wrote.before != wrote.requested
+    if wrote is None or wrote.before is None:
+        return False
+    return found(group.requested, wrote.before, (wrote.requested,)) is Found.THEIRS
 
 
 def _put_back(group: NodeGroup, contest: ContestHistory, now: datetime) -> ContestHistory:
