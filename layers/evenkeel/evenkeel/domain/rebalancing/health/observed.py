@@ -64,18 +64,19 @@ def changed_states(pools: Iterable[AnyPool], check: Check) -> dict[GroupKey, Gro
 
 
 def _observed(pool: AnyPool, check: Check) -> dict[GroupKey, GroupState | None]:
-    """Return the state of each group after this check. Clocks that no check has seen fence no whole pool."""
+    """Return the state of each group after this check. Clocks whose end no check has seen fence no whole pool."""
     groups = {
         group.key: group
         for group in pool.groups
         # Of a group whose launches cannot be read, only the stored state is known.
         if group.frozen_because is None or group.frozen_because.rule is not Rule.LAUNCHES_UNREAD
     }
-    states = {key: _after_check(pool, group, check, others_deliver=False) for key, group in groups.items()}
-    unseen = [key for key, group in groups.items() if _ended_unseen(pool, group, check)]
-    if unseen and any(_delivers(pool, groups[key], states[key], check) for key in groups.keys() - set(unseen)):
-        states |= {key: _after_check(pool, groups[key], check, others_deliver=True) for key in unseen}
-    return states
+    unseen = {key: group for key, group in groups.items() if _ended_unseen(pool, group, check)}
+    states = {
+        key: _after_check(pool, group, check, others_deliver=True) for key, group in groups.items() if key not in unseen
+    }
+    deliver = any(_delivers(pool, groups[key], state, check) for key, state in states.items()) if unseen else True
+    return states | {key: _after_check(pool, group, check, others_deliver=deliver) for key, group in unseen.items()}
 
 
 def _after_check(pool: AnyPool, group: NodeGroup, check: Check, *, others_deliver: bool) -> GroupState | None:
