@@ -174,12 +174,12 @@ class Writer:
         return not stage.grows or all(self.has(Result.WRITTEN, group) for group in earlier)
 
     def _write_together(self, tasks: Sequence[tuple[GroupPlan, Callable[[], None]]]) -> None:
-        """Run the tasks in parallel, but in sequence for groups whose bounds are on one object."""
-        by_object: dict[str, list[Callable[[], None]]] = {}
+        """Run the tasks in parallel, but those of one turn in sequence."""
+        by_turn: dict[str, list[Callable[[], None]]] = {}
         for group, task in tasks:
-            by_object.setdefault(self.api.object_of(group.group.key), []).append(task)
-        if by_object:
-            self.together([partial(sequentially, of_object) for of_object in by_object.values()])
+            by_turn.setdefault(self.api.turn_of(group.group.key), []).append(task)
+        if by_turn:
+            self.together([partial(sequentially, turn) for turn in by_turn.values()])
 
     def _fence(self, pool: PoolPlan, group: GroupPlan, patch: Patch) -> None:
         """Write only a group's fence. If that succeeds, ``_write_group`` writes the other changes."""
