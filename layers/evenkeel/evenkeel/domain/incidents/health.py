@@ -54,7 +54,6 @@ from evenkeel.domain.model.incidents import (
     IncidentChange,
     IncidentKind,
     Notified,
-    is_stopped,
 )
 from evenkeel.domain.model.past_orders import BlockedPods, IneffectiveOrder
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
@@ -207,16 +206,14 @@ def unreadable(before: ClusterHealth, message: str, now: datetime) -> ClusterHea
     return _of_cluster(before, Incident(kind=IncidentKind.INVALID_RECORD, since=since, message=message))
 
 
-def with_stopped(
-    before: ClusterHealth, scan_interval: int, checked_at: datetime | None, now: datetime
-) -> ClusterHealth:
+def with_stopped(before: ClusterHealth, since: datetime | None) -> ClusterHealth:
     """Return the health with the incident ``stopped`` if checks have stopped and no other incident explains why.
 
-    The arguments are those of ``is_stopped``.
+    ``since``: as returned by ``stopped_since``.
     """
-    if checked_at is None or before.unread is not None or not is_stopped(scan_interval, checked_at, now):
+    if since is None or before.unread is not None:
         return before
-    return _of_cluster(before, Incident(kind=IncidentKind.STOPPED, since=checked_at))
+    return _of_cluster(before, Incident(kind=IncidentKind.STOPPED, since=since))
 
 
 def _of_cluster(before: ClusterHealth, incident: Incident) -> ClusterHealth:
