@@ -153,7 +153,7 @@ def continue_step(pool: PoolDraft, step: Ordered | Cancelling) -> None:
     if not is_late:
         pool.check_at.append(deadline)
     if not has_arrived(order, destination) or not (is_late or is_ready(order, destination)):
-        is_kept = is_late and isinstance(step, Ordered) and destination.state is not State.FROZEN
+        is_kept = is_late and isinstance(step, Ordered) and destination.writable
         reason = Reason.of(Rule.STEP_AWAITS_NODE, zone=destination.group.identity.zone, until=deadline)
         pool.convergence.report = _kept(report, destination, deadline) if is_kept else replace(report, why=reason)
     elif pool.target - 1 < pool.pool.min:

@@ -36,7 +36,7 @@ def rebalance_pairs(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str
 
 def _is_able(draft: Draft) -> bool:
     is_left = draft.group.status.launches_stopped is not None
-    return draft.state is not State.FROZEN and not is_left and not draft.group.owner.bounds_held
+    return draft.writable and not is_left and not draft.group.owner.bounds_held
 
 
 def _turn(pool: PoolDraft, draft: Draft) -> tuple[float, float, bool, int]:

@@ -285,7 +285,7 @@ class _PoolCheck:
     @property
     def homeless(self) -> int:
         """Return the number of nodes that no group of the pool can request."""
-        frozen = all(plan.state is State.FROZEN for plan in self.pool.groups)
+        frozen = not any(plan.writable for plan in self.pool.groups)
         return self.pool.replicas.unplaced + (0 if frozen else self.pool.report.unmet_minimum)
 
     @property
@@ -312,7 +312,7 @@ class _PoolCheck:
         if not waiting:
             return 0
         was, fails = str(group.key) in self.counted, self.fails(plan)
-        if plan.state is State.FROZEN and not fails:
+        if not plan.writable and not fails:
             # A frozen group may lack nodes by design, as in a rolling update. Its nodes count as missing only if an
             # open incident names the group.
             if not (was and _rolls(plan)):
@@ -320,7 +320,7 @@ class _PoolCheck:
             return group.missing_in_rollout(self.now, plan.provision_timeout)
         if was and fails:
             return waiting
-        if plan.state is State.FROZEN:
+        if not plan.writable:
             return group.missing_in_rollout(self.now, plan.provision_timeout)
         coming = group.on_its_way(self.now, plan.provision_timeout)
         if was and state is not None and state.arrivals.last_success is not None:
@@ -334,7 +334,7 @@ class _PoolCheck:
         state = self.groups.get(plan.group.key)
         if state is None:
             return False
-        is_stalled = plan.state is State.FROZEN and state.arrivals.stalled_since is not None
+        is_stalled = not plan.writable and state.arrivals.stalled_since is not None
         return is_stalled or (state.is_failing and plan.state in (State.FENCED, State.PROBING))
 
     def find_missing(self) -> Incident | None:
@@ -387,7 +387,7 @@ class _PoolCheck:
         runs = {plan.group.key: min(self.requested(plan), plan.group.running) for plan in self.pool.groups}
         wanted = sum(
             runs[plan.group.key]
-            if plan.state is State.FROZEN and str(plan.group.key) not in self.counted
+            if not plan.writable and str(plan.group.key) not in self.counted
             else self.requested(plan)
             for plan in self.pool.groups
         )

@@ -95,7 +95,7 @@ class Draft(GroupPlan):
     bounds: Bounds | None = None
     reasons: list[Reason] = field(default_factory=list)
     machines: MachineCounts = MachineCounts()
-    may_grow: bool = True  # False: Evenkeel does not write the group, and no other controller adds machines to it
+    may_grow: bool = True  # False: the group is not writable, and no other controller adds machines to it
     health: HealthDraft = field(default_factory=HealthDraft)
     limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
     floors: dict[Rule, int] = field(default_factory=dict)  # the fewest replicas that the group may have, by rule
@@ -142,29 +142,31 @@ class Draft(GroupPlan):
         return max(0, (LARGEST_COUNT if most is None else most) - self.requested)
 
     @property
+    def orderable(self) -> int:
+        """Return how many nodes may be ordered in the group, by its limits and its state.
+
+        A healthy group may get up to ``room`` nodes, a probing or unhealthy group as many as ``probe``, any other none.
+        """
+        if self.state in (State.PROBING, State.UNHEALTHY):
+            return min(self.room, self.probe)
+        return self.room if self.state is State.HEALTHY else 0
+
+    @property
     def takes(self) -> int:
         """Return how many nodes the group takes from groups that fail.
 
         A probing group whose node came after its failure takes one at a time. Otherwise it could stay in doubt for
         hours, because nothing else orders a node there.
         """
-        if self.state is State.PROBING:
-            return min(self.room, self.probe) if self.health.is_proven else 0
-        return self.room if self.state is State.HEALTHY else 0
+        return self.orderable if self.health.is_proven or self.state is State.HEALTHY else 0
 
     @property
     def room_for_pods(self) -> int:
         """Return how many nodes may be ordered in the group for pods.
 
-        A healthy group may get up to ``room`` nodes, a probing or unhealthy group as many as ``probe``, and any other
-        group none. The published bounds do not limit this number, because they follow the replicas and no autoscaler
-        reads them.
+        The published bounds do not limit this number, because they follow the replicas and no autoscaler reads them.
         """
-        if self.group.template.closed_because is not None:
-            return 0
-        if self.state in (State.PROBING, State.UNHEALTHY):
-            return min(self.room, self.probe)
-        return self.room if self.state is State.HEALTHY else 0
+        return 0 if self.group.template.closed_because is not None else self.orderable
 
     @property
     def probe(self) -> int:
@@ -198,7 +200,7 @@ class Draft(GroupPlan):
     @property
     def kept_room(self) -> int:
         """Return max minus requested for a group that is frozen or has held bounds, and may grow; for others 0."""
-        stay = self.group.owner.bounds_held or self.state is State.FROZEN
+        stay = self.group.owner.bounds_held or not self.writable
         if not stay or not self.may_grow or self.group.bounds is None:
             return 0
         return max(0, self.group.bounds.max - self.requested)
@@ -231,7 +233,7 @@ class Draft(GroupPlan):
     @property
     def fixed_because(self) -> Reason | None:
         """Return why Evenkeel changes no replicas of the group now; None: it may change them."""
-        if self.state is State.FROZEN:
+        if not self.writable:
             return Reason.of(Rule.IN_STATE, state=self.state.value)
         return self.group.status.launches_stopped if self.replicas_are_ours else Reason.of(Rule.REPLICAS_OF_OTHERS)
 
@@ -523,6 +525,6 @@ class PoolDraft:
         for draft in self.groups:
             reserved += draft.kept_room
             empty = max(0, draft.group.owner.least_max - draft.requested)
-            if reserves and empty and draft.state is not State.FROZEN and not draft.takes:
+            if reserves and empty and draft.writable and not draft.takes:
                 reserved += empty
         return 0 if reserved and all([draft.group.owner.bounds_held for draft in self.groups]) else reserved

@@ -99,7 +99,7 @@ def note(pool: PoolDraft) -> None:
 def _is_lowered_by_others(draft: Draft) -> bool:
     """Return True if fewer replicas are requested than run, not because of an autoscaler, a rollout or Evenkeel."""
     group, wrote = draft.group, draft.group.ours.published
-    is_usual = group.managers.replicas_by == "cluster-autoscaler" or draft.state is State.FROZEN
+    is_usual = group.managers.replicas_by == "cluster-autoscaler" or not draft.writable
     is_ours = wrote is not None and wrote.requested == group.requested
     return group.requested < group.running and not is_ours and not is_usual
 
@@ -137,7 +137,7 @@ def report(pool: PoolDraft) -> None:
 
 def _starved(pool: PoolDraft) -> int:
     missing = pool.replicas.missing + sum([draft.missing for draft in pool.groups])
-    if missing and all([draft.state is State.FROZEN for draft in pool.groups]):
+    if missing and not any([draft.writable for draft in pool.groups]):
         missing = 0  # A paused or hibernated pool has no missing nodes.
     return pool.replicas.unplaced + missing
 

@@ -193,7 +193,7 @@ def take_back_overshoot(pool: PoolDraft) -> None:
     for i, draft in enumerate(pool.groups):
         held = draft.is_held or (draft.state is State.FENCED and pool.pool.settings.on_failure is OnFailure.HOLD)
         group = draft.group
-        if draft.state is State.FROZEN or held or (pool.pool.settings.autoscaler and group.owner.bounds_held):
+        if not draft.writable or held or (pool.pool.settings.autoscaler and group.owner.bounds_held):
             continue
         if group.status.launched is None:
             coming = [machine for machine in group.machines or () if not machine.has_node and not machine.deleting]
