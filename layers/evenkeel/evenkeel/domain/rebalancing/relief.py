@@ -189,8 +189,7 @@ def _copied(planned: PoolPlan) -> int:
 
 def _has_followed(relief: Relief, copied: int, now: datetime) -> bool:
     """Return True if the Worker shows that its unreadable Shoot no longer has a maximum that Evenkeel wrote."""
-    written_at = relief.written_at
-    return copied not in relief.ours and (written_at is None or now - written_at >= _FOLLOWED)
+    return copied not in relief.ours and held_until(relief.written_at, now, _FOLLOWED) is None
 
 
 def _unknown(relief: Relief, shoot: Shoot | Reason | None, owner: OwnerRef | None) -> Reason | None:
@@ -381,7 +380,7 @@ class _Case:
             return self.shoot.obstacle
         # If an interrupted run stored a raise but never wrote it, there is no effect to wait for.
         happened = relief.restored or self.worker.maximum != relief.user_max
-        recently = happened and relief.written_at is not None and self.now - relief.written_at < PATIENCE
+        recently = happened and self._next(relief) is not None
         if (recently or not self.shoot.observed) and not self._is_urgent(relief):
             return Reason.of(Rule.RELIEF_UNDER_WAY)
         known = relief.refused

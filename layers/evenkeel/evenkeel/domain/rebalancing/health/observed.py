@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.flavours import READS_MAY_BE_OLD
 from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.overwritten import Found, found
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -348,7 +349,7 @@ def _put_back(group: NodeGroup, contest: ContestHistory, now: datetime) -> Conte
 
 
 def _bounds_by(group: NodeGroup, contest: ContestHistory, now: datetime) -> str:
-    is_recent = contest.changed_at is not None and now - contest.changed_at < CONTEST_WITHIN
+    is_recent = held_until(contest.changed_at, now, CONTEST_WITHIN) is not None
     return contest.changed_by if is_recent else group.managers.bounds_by
 
 
