@@ -266,15 +266,11 @@ class _Case:
 
     def _is_over(self, relief: Relief) -> bool:
         """Return True if neither the Shoot nor the Worker that copies it still has a maximum that Evenkeel wrote."""
-        if not relief.begun or self.worker.maximum != relief.user_max or self._copied in relief.ours:
+        if not relief.begun or self.worker.maximum != relief.user_max or _copied(self.planned) in relief.ours:
             return False
         # Until every zone is healthy, Evenkeel remembers that users reverted its maximum, or that the garden refused
         # it.
         return not (relief.dead and (relief.reverted_by_user or relief.refused))
-
-    @property
-    def _copied(self) -> int:
-        return _copied(self.planned)
 
     def _wanted(self, relief: Relief) -> tuple[int | None, Reason | None]:
         """Return the maximum to write (None: no write), and the reason for it (None: nothing to report)."""
@@ -283,7 +279,7 @@ class _Case:
             return None, Reason.of(Rule.RELIEF_NOT, why=Reason.of(Rule.RELIEF_ZONES_DIFFER))
         found, keeps = self.worker.maximum, least_that_keeps(replicas)
         if self._is_urgent(relief) and keeps > found:
-            return max(self._copied, keeps), Reason.of(
+            return max(_copied(self.planned), keeps), Reason.of(
                 Rule.RELIEF_KEEPS, place=self.place, least=keeps, wish=relief.user_max
             )
         ripe = _ripe(relief, self.now)
@@ -372,7 +368,7 @@ class _Case:
         New nodes may register until first the Worker and then cluster-autoscaler have read the lower maximum. This
         maximum would delete those nodes.
         """
-        return relief.restored and self.worker.maximum == relief.user_max and self._copied in relief.ours
+        return relief.restored and self.worker.maximum == relief.user_max and _copied(self.planned) in relief.ours
 
     def _obstacle(self, relief: Relief, number: int) -> Reason | None:
         """Return why this maximum cannot be written now; None: it can be written."""

@@ -151,10 +151,11 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     pool.release.asks_waiting = pool.request.kept is None
     nodes = pool.target - sum(draft.group.preserved for draft in pool.groups)
     allowed = min(unmet, max(0, nodes - pool.pool.min))
+    minima = _minima(pool)
     for states in ((State.HEALTHY, State.PROBING), (State.FENCED, State.UNHEALTHY)):
         givers = [draft for draft in pool.groups if draft.state in states and _may_give(draft, request)]
         levels = [draft.group.preserved - draft.requested for draft in givers]
-        room = [_spare(draft, _minimum(pool, draft), pool.request.kept) for draft in givers]
+        room = [_spare(draft, minima[draft.key], pool.request.kept) for draft in givers]
         # A function must not read ``givers``, because the loop changes it.
         shares = water_fill(allowed, levels, room, [draft.tie for draft in givers].__getitem__)
         for draft, share in zip(givers, shares, strict=True):
@@ -177,16 +178,19 @@ def _may_give(draft: Draft, request: ScaleRequest) -> bool:
     return request.fits(draft.group) and (draft.group.status.unhealthy is None or request.names(draft.group))
 
 
-def _minimum(pool: PoolDraft, draft: Draft) -> int:
-    """Return the fewest nodes that a group keeps: its floors for nodes, and its published min.
+def _minima(pool: PoolDraft) -> dict[str, int]:
+    """Return the fewest nodes that each group keeps: its floors for nodes, and its published min.
 
-    A published min that level shrink raises, or the pods of a pool that must survive, is only for autoscalers.
-    ``pool.request.kept`` is more exact.
+    Level shrink raises published minima, and so do the pods of a pool that must survive. Then the strategy's min counts
+    instead, because a raised min is only for autoscalers, and ``pool.request.kept`` is more exact.
     """
     is_level_held = held_until(pool.pool.state.held_until, pool.now) is not None
-    is_raised = is_level_held or (pool.survival is not None and pool.survival.facts is not None)
-    published = 0 if is_raised or draft.group.bounds is None else draft.group.bounds.min
-    return max(published, draft.kept(draft.fewest(without=OWNER_FLOORS)))
+    if is_level_held or (pool.survival is not None and pool.survival.facts is not None):
+        sizes = zip(pool.groups, pool.pool.settings.strategy.size(pool), strict=True)
+        minima = {draft.key: draft.kept(size.min) for draft, size in sizes}
+    else:
+        minima = {draft.key: 0 if draft.group.bounds is None else draft.group.bounds.min for draft in pool.groups}
+    return {draft.key: max(minima[draft.key], draft.kept(draft.fewest(without=OWNER_FLOORS))) for draft in pool.groups}
 
 
 def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
