@@ -1,4 +1,7 @@
-"""What holds for a time, such as a pause after a failure, and how this time grows with each further failure."""
+"""What holds for a time, such as the wait after a failure, and how this time grows with each further failure.
+
+An operator's pause is different: without an end, it holds until it is ended (``membership.pausing``).
+"""
 
 from datetime import datetime, timedelta
 
