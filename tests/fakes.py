@@ -427,7 +427,7 @@ class FakeCluster:
         self.journal.note("nodes")
         return {}
 
-    def object_of(self, key: GroupKey) -> str:
+    def turn_of(self, key: GroupKey) -> str:
         return str(key)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:

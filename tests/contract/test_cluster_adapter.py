@@ -849,7 +849,7 @@ class TestClusterClass:
         self.put(stage)
         stage.put(objects.cluster_api(ZONES[0], 1, pool="others"))
         cluster = stage.open()
-        named = [(group.identity.pool_label, cluster.object_of(group.key)) for group in cluster.observe().groups]
+        named = [(group.identity.pool_label, cluster.turn_of(group.key)) for group in cluster.observe().groups]
         shared = f"cluster.x-k8s.io/Cluster/{stage.namespace}/demo"
         own = f"cluster.x-k8s.io/MachineDeployment/{stage.namespace}/demo-others-{ZONES[0]}"
         assert sorted(named) == [("others", own)] + [("workers", shared)] * 3

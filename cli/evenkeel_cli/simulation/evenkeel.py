@@ -190,7 +190,7 @@ class _Cluster(_Port):
         }
         return {**staying, **leaving}
 
-    def object_of(self, key: GroupKey) -> str:
+    def turn_of(self, key: GroupKey) -> str:
         return str(key)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:

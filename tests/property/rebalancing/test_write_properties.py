@@ -27,7 +27,7 @@ class Api:
     maxima: dict[str, int]
     sums: list[int] = field(default_factory=list)  # the sum of the maxima after each write
 
-    def object_of(self, key: GroupKey) -> str:
+    def turn_of(self, key: GroupKey) -> str:
         return str(key)
 
     def apply(self, patch: Patch, *_: Any) -> None:

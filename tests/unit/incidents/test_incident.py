@@ -27,7 +27,7 @@ from evenkeel.domain.incidents.health import (
 from evenkeel.domain.model.demand import Advice, NotCounted, PendingPods, PoolAdvice, PoolDemand, Unfit
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup
-from evenkeel.domain.model.incidents import TROUBLE_AFTER, Change, ClusterHealth, Incident, IncidentKind
+from evenkeel.domain.model.incidents import TROUBLE_AFTER, Change, ClusterHealth, Incident, IncidentKind, stopped_since
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import GroupState, Release
@@ -442,7 +442,7 @@ class TestChecksThatDoNotKnow:
         assert away == open_, "unreachable opens only after its own delay"
         for health in (
             evaluate_unread(open_, IncidentKind.UNREACHABLE, "away", later, later + 5 * MINUTE, 5 * MINUTE),
-            with_stopped(open_, 60, later, later + 9 * MINUTE),
+            with_stopped(open_, later),
         ):
             assert health.unread is not None
             assert health.unread.since == later
@@ -469,7 +469,7 @@ class TestChecksThatDoNotKnow:
     def test_a_cluster_as_a_whole_hides_no_incident_of_its_pools(self) -> None:
         known = Incident(kind=IncidentKind.MISSING, since=NOW, pool=WORKERS, missing=2)
         before = ClusterHealth(incidents=(known,))
-        for after in (unreadable(before, "no such field", NOW), with_stopped(before, 60, NOW - 9 * MINUTE, NOW)):
+        for after in (unreadable(before, "no such field", NOW), with_stopped(before, NOW - 9 * MINUTE)):
             assert len(after.incidents) == 2
             assert known in after.incidents
 
@@ -481,7 +481,7 @@ class TestChecksThatDoNotKnow:
     @pytest.mark.parametrize(("interval", "stopped_after"), [(60, 5), (3600, 121)])
     def test_a_cluster_is_stopped_after_two_checks_and_a_minute(self, interval: int, stopped_after: int) -> None:
         for minutes, kinds in ((stopped_after - 1, []), (stopped_after, [IncidentKind.STOPPED])):
-            found = with_stopped(ClusterHealth(), interval, NOW - minutes * MINUTE, NOW)
+            found = with_stopped(ClusterHealth(), stopped_since(interval, NOW - minutes * MINUTE, NOW))
             assert [each.kind for each in found.incidents] == kinds
 
 

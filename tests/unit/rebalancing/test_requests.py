@@ -130,6 +130,13 @@ class TestGivingBack:
         assert (sum(requested(pool)), pool.request.missing) == (3, 3)
         assert "request r-8 to remove 8 nodes: 3 nodes have to stay" in problems_of(pool.report.problems)
 
+    def test_a_min_that_level_shrink_raises_keeps_no_node_from_a_request_but_the_strategys_min_does(self) -> None:
+        held = {ID: PoolState(held_until=NOW + MINUTE)}
+        members = zones((4, 4, 4), bounds=[(4, 9), (4, 9), (4, 9)])
+        pool = grown(members, ask(-6, key("a").name), policy=numbers(3, 20), pools=held)
+        assert requested(pool) == (1, 4, 4)
+        assert requested(grown(members, ask(-6, key("a").name), policy=numbers(3, 20))) == (4, 4, 4)
+
     def test_nodes_added_in_the_same_check_are_not_removed(self) -> None:
         # Two Backward-Compatible shares of 2 and 1: b lacks its own min.
         pool = grown(zones((2, 0), bounds=[(0, 9), (0, 9)]), ask(-1), policy=numbers(1, 20, BACKWARD_COMPATIBLE))

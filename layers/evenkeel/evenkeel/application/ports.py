@@ -9,9 +9,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreachable
+from evenkeel.domain.fleet.check_times import Chunk, Interval, SteadyState, Timer, Unreachable, check_interval
 from evenkeel.domain.model.groups import GroupKey
-from evenkeel.domain.model.incidents import ClusterHealth
+from evenkeel.domain.model.incidents import ClusterHealth, stopped_since
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.survival.drill import Drill
@@ -117,6 +117,10 @@ class CheckTimes(dict[str, datetime]):
     """When each cluster was last checked, by cluster id, and the clusters that were resting then."""
 
     resting: frozenset[str] = frozenset()
+
+    def stopped_since(self, cluster: str, interval: Interval, now: datetime) -> datetime | None:
+        """Return when a cluster was last checked if its checks have stopped; None: they go on, or it is unknown."""
+        return stopped_since(check_interval(interval, resting=cluster in self.resting), self.get(cluster), now)
 
 
 class Versions(dict[str, int]):

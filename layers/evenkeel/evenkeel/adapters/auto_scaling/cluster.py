@@ -253,11 +253,8 @@ class AutoScalingCluster:
 
     # Writes
 
-    def object_of(self, key: GroupKey) -> str:
-        """Return the group's own key: each Auto Scaling group has its bounds itself.
-
-        Many new groups count as one object, so that they are written one after the other.
-        """
+    def turn_of(self, key: GroupKey) -> str:
+        """Return the group's own key, or one turn for all while first writes go one after the other."""
         return AUTO_SCALING if self._writes_in_turn else str(key)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:

@@ -81,8 +81,8 @@ class KubernetesCluster:
         """Return a sentence for each right that a check lacks or, where ``writes`` is True, that a run lacks."""
         return missing_rights(self._api, self._policy, self._remaining, writes=writes)
 
-    def object_of(self, key: GroupKey) -> str:
-        """Return the identity of the object that has the group's bounds. Several groups can share one object."""
+    def turn_of(self, key: GroupKey) -> str:
+        """Return the identity of the object that has the group's bounds, which several groups can share."""
         member = self._objects.members[key]
         return identity(member.owner_object or member.scalable)
 

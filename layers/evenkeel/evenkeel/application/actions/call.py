@@ -16,7 +16,6 @@ from evenkeel.application.incidents.notify import incident_json, kind_of
 from evenkeel.application.ports import Remaining, StoredCluster
 from evenkeel.application.rebalancing.observe import within_check
 from evenkeel.application.rebalancing.preview import Preview, preview_of
-from evenkeel.domain.fleet.check_times import check_interval
 from evenkeel.domain.incidents.health import evaluate, evaluate_unread, with_stopped
 from evenkeel.domain.model.fleet import Selector, read_length
 from evenkeel.domain.model.groups import GroupKey
@@ -201,10 +200,8 @@ class Call:
         groups, after = {**stored.state.groups, **plan.states}, stored.record.opens_trouble_after
         health = evaluate(stored.cluster_health, plan, groups, after, dry)
         if not stored.control.is_paused(self.now):  # scheduled checks may have stopped, although this read succeeded
-            checked_at = self.ports.store.checked_at()
-            resting = self.cluster in checked_at.resting
-            interval = check_interval(stored.record.scan_interval, resting=resting)
-            health = with_stopped(health, interval, checked_at.get(self.cluster), self.now)
+            times = self.ports.store.checked_at()
+            health = with_stopped(health, times.stopped_since(self.cluster, stored.record.scan_interval, self.now))
         return health
 
     def in_dry_run(self, record: ClusterRecord, control: ControlRecord) -> str:

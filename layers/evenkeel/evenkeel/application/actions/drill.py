@@ -13,7 +13,6 @@ from evenkeel.application.actions.zones import ZoneFields, one_zone
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, StateConflictError
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.survival.drill import ForecastNumbers, drill_json, forecast_of, record_report
-from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.model.ulids import ulid
@@ -209,4 +208,4 @@ def _not_written(call: Call, stored: StoredCluster, zone: str, pools: Sequence[P
 def _has_fence(pool: PoolPlan, zone: str) -> bool:
     """Return True if a fence of the zone limits a group of the pool."""
     groups = [plan for plan in pool.groups if plan.group.identity.zone == zone]
-    return any(plan.state is not State.FROZEN and plan.group.annotations.fencing_enabled for plan in groups)
+    return any(plan.writable and plan.group.annotations.fencing_enabled for plan in groups)

@@ -348,7 +348,7 @@ def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str
 
 
 def _minimum(pool: PoolPlan, plan: GroupPlan) -> list[str]:
-    if not pool.mode.valid or pool.min is None or plan.state is State.FROZEN or plan.leaves:
+    if not pool.mode.valid or pool.min is None or not plan.writable or plan.leaves:
         return []
     return [f"strategy: {pool.strategy.sentence_of_min.format(minimum=pool.min)}"]
 
@@ -429,7 +429,7 @@ def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
     group, top = plan.group, plan.bounds.max if plan.bounds else None
     flavour = group.key.flavour
     holds = [] if pool.mode.valid else ["its pool is invalid"]
-    if plan.state is State.FROZEN:
+    if not plan.writable:
         frozen = sentence(group.frozen_because, flavour) if group.frozen_because else "resume ends it"
         holds.append(f"it is frozen: {frozen}")
     unseen = [] if group.template.closed_because is None else [sentence(group.template.closed_because, flavour)]

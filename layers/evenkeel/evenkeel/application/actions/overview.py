@@ -16,7 +16,6 @@ from evenkeel.application.actions.zone_ids import ZoneIds
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.plan_documents import ONLY_WHEN_SET, Document, Timestamp, document_json
 from evenkeel.application.ports import CheckTimes
-from evenkeel.domain.fleet.check_times import check_interval
 from evenkeel.domain.incidents.causes import Cause, CauseKind, ClusterIncident, causes_of, is_everywhere
 from evenkeel.domain.incidents.health import unreadable, with_stopped
 from evenkeel.domain.model.incidents import ClusterHealth, Incident
@@ -115,9 +114,8 @@ class _StoredCluster:
         """Return the stored incidents, and one more if checks have stopped, which checks themselves cannot detect."""
         if isinstance(self.registration, str):
             return unreadable(self.cluster_health, self.registration, self.call.now).incidents
-        resting = self.cluster in self.times.resting
-        interval = check_interval(self.registration.scan_interval, resting=resting)
-        return with_stopped(self.cluster_health, interval, self.checked_at, self.call.now).incidents
+        since = self.times.stopped_since(self.cluster, self.registration.scan_interval, self.call.now)
+        return with_stopped(self.cluster_health, since).incidents
 
     @property
     def state(self) -> str:

@@ -13,7 +13,6 @@ from evenkeel.application.rebalancing.events import EventResult, ScaleRequestEve
 from evenkeel.application.rebalancing.preview import find_group, find_pool, preview_of
 from evenkeel.application.rebalancing.request_scale import RequestScale
 from evenkeel.domain.model.convergence import PASS_LASTS
-from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.values import quote
 from evenkeel.state_records import ScaleRequestRecord
 from evenkeel.texts.english import counted, sentence
@@ -99,7 +98,7 @@ def level(call: Call, fields: LevelFields) -> Answer:
         raise BadRequestError(
             f"pool is {quote(fields.pool)}: it is invalid, or too few of its groups are here: plan it"
         )
-    if all(plan.state is State.FROZEN for plan in pool.groups):
+    if not any(plan.writable for plan in pool.groups):
         raise BadRequestError(
             f"pool is {quote(fields.pool)}: all of its groups are frozen, so none of its nodes is moved"
         )

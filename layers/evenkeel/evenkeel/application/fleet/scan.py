@@ -18,8 +18,8 @@ from typing import Any
 from evenkeel.application.errors import StateUnavailableError
 from evenkeel.application.fleet.ports import DueStore, Shard
 from evenkeel.application.ports import CheckResult, Clock, Executor, Queue
-from evenkeel.domain.fleet.check_times import CHUNK, check_interval, chunks_of, chunks_of_minute, is_due, is_resting
-from evenkeel.domain.model.incidents import is_stopped
+from evenkeel.domain.fleet.check_times import CHUNK, check_interval, chunks_of, chunks_of_minute, is_due
+from evenkeel.domain.model.holds import held_until
 from evenkeel.record import Registration
 
 _log = logging.getLogger("evenkeel.scan")
@@ -79,8 +79,7 @@ class Scan:
         for cluster, record in registered.items():
             if isinstance(record, str) or record.control().is_paused(at):
                 continue
-            interval = check_interval(record.scan_interval, resting=cluster in times.resting)
-            if is_stopped(interval, times.get(cluster), at):
+            if times.stopped_since(cluster, record.scan_interval, at) is not None:
                 self.queue.request(cluster, "not checked", f"stopped-{cluster}-{at.timestamp()}", CheckResult.STOPPED)
 
     def _check(
@@ -92,7 +91,7 @@ class Scan:
                 broken[cluster] = record
                 _log.error("cluster cannot be scanned: %s", record, extra={"cluster": cluster})
                 continue
-            rests = is_resting(resting.get(cluster), at)
+            rests = held_until(resting.get(cluster), at) is not None
             interval = check_interval(record.scan_interval, resting=rests)
             if is_due(cluster, interval, at):
                 due.append((cluster, interval))

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import RUNBOOKS, Clock, Remaining
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.incidents import Change, IncidentKind, Severity
 from evenkeel.domain.model.values import quote
 
@@ -266,7 +267,7 @@ class _Notification:
         last, now = self.memory.last_notified(self.channel.name, alert.dedup), self.clock.now()
         if last.moment > alert.moment or (last.claimed_until is None and last.print == alert.print):
             return None
-        if last.claimed_until is not None and now < last.claimed_until:
+        if held_until(last.claimed_until, now) is not None:
             raise StateConflictError("another worker is sending it")
         claim = replace(last, moment=alert.moment, print=alert.print, claimed_until=now + CLAIMED_FOR)
         self.memory.save_notified(self.channel.name, alert.dedup, claim)

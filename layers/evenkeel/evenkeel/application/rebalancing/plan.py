@@ -15,6 +15,7 @@ from evenkeel.domain.fleet.event_source import rests_until
 from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
@@ -147,7 +148,7 @@ def _refused_lately(state: ClusterState, now: datetime) -> dict[GroupKey, str]:
     return {
         key: group.contest.write_refused
         for key, group in state.groups.items()
-        if group.contest.write_refused_at is not None and now < group.contest.write_refused_at + _REFUSED_FOR
+        if held_until(group.contest.write_refused_at, now, _REFUSED_FOR) is not None
     }
 
 

@@ -176,8 +176,8 @@ class ClusterWriter(Protocol):
     All methods raise RejectedError, ClusterUnavailableError, and ConflictError if the object has changed.
     """
 
-    def object_of(self, key: GroupKey) -> str:
-        """Return the name of the object with a group's bounds. Groups with the same object are written in sequence."""
+    def turn_of(self, key: GroupKey) -> str:
+        """Return the name of the group's turn. Groups of one turn are written in sequence, others in parallel."""
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         """Return the machines that this patch removes: failed machines, then overdue ones, then others without a node.

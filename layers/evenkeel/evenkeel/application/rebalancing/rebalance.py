@@ -41,7 +41,6 @@ from evenkeel.domain.fleet.check_times import (
     SteadyState,
     Unreachable,
     after_no_answer,
-    check_interval,
     next_timer,
 )
 from evenkeel.domain.incidents.health import evaluate_unread, with_refused_write, with_stopped
@@ -317,9 +316,8 @@ class _Rounds:
         """
         if self.result is not CheckResult.STOPPED:
             return False
-        before, times = stored.cluster_health, self.ports.store.checked_at()
-        interval = check_interval(stored.record.scan_interval, resting=self._cluster in times.resting)
-        after_this = with_stopped(before, interval, times.get(self._cluster), self.ports.clock.now())
+        before, times, now = stored.cluster_health, self.ports.store.checked_at(), self.ports.clock.now()
+        after_this = with_stopped(before, times.stopped_since(self._cluster, stored.record.scan_interval, now))
         self.summary.message = f"{self._cluster}: no check has read it"
         if after_this != before:
             self._forget_steady(stored)  # a quick check would not close the incident

@@ -23,6 +23,7 @@ from evenkeel.application.rebalancing.ports import Cluster
 from evenkeel.application.rebalancing.run_state import RunState, RunSummary
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PublishedBounds
 from evenkeel.domain.model.outcomes import Outcome, Result
+from evenkeel.domain.model.overwritten import Found, found
 from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.relief import Relief
@@ -173,12 +174,12 @@ class Writer:
         return not stage.grows or all(self.has(Result.WRITTEN, group) for group in earlier)
 
     def _write_together(self, tasks: Sequence[tuple[GroupPlan, Callable[[], None]]]) -> None:
-        """Run the tasks in parallel, but in sequence for groups whose bounds are on one object."""
-        by_object: dict[str, list[Callable[[], None]]] = {}
+        """Run the tasks in parallel, but those of one turn in sequence."""
+        by_turn: dict[str, list[Callable[[], None]]] = {}
         for group, task in tasks:
-            by_object.setdefault(self.api.object_of(group.group.key), []).append(task)
-        if by_object:
-            self.together([partial(sequentially, of_object) for of_object in by_object.values()])
+            by_turn.setdefault(self.api.turn_of(group.group.key), []).append(task)
+        if by_turn:
+            self.together([partial(sequentially, turn) for turn in by_turn.values()])
 
     def _fence(self, pool: PoolPlan, group: GroupPlan, patch: Patch) -> None:
         """Write only a group's fence. If that succeeds, ``_write_group`` writes the other changes."""
@@ -310,9 +311,10 @@ def _obstacle(entry: FixEntry, group: NodeGroup | None, desired: Bounds | None) 
     if entry.owner and (desired is None or group.owner.numbers is None or group.owner.numbers.ref.id != entry.owner):
         return Outcome(Result.NOT_WRITTEN, "its owner is another one by now: validate again")
     current = group.annotations.pool_max if desired is None else desired.max
-    if current == entry.after:
+    whose = found(current, entry.before, (entry.after,))
+    if whose is Found.OURS:
         return Outcome(Result.LEFT_ALONE, "it is as it should be")
-    if current != entry.before or group.unreadable.faults:
+    if whose is Found.NEW or group.unreadable.faults:
         return Outcome(Result.NOT_WRITTEN, f"it has changed since, to {current}: validate again")
     if group.frozen_because is not None:
         return Outcome(Result.NOT_WRITTEN, sentence(group.frozen_because, group.key.flavour))

@@ -63,6 +63,7 @@ from evenkeel.domain.model.convergence import (
 )
 from evenkeel.domain.model.drafts import Draft, Fallback, PoolDraft
 from evenkeel.domain.model.groups import MachineRef, State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.replicas.changes import give
@@ -71,8 +72,7 @@ from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 def converge(pool: PoolDraft) -> None:
     """Plan the next patch of the step, or report why there is none. Runs after all other changes of replicas."""
-    requested_at = pool.pool.convergence_requested
-    is_pass = requested_at is not None and pool.now < requested_at + PASS_LASTS
+    is_pass = held_until(pool.pool.convergence_requested, pool.now, PASS_LASTS) is not None
     is_on = is_pass or pool.pool.settings.level is Level.CONVERGE
     _give(pool)
     pairs = [*return_pairs(pool), *rebalance_pairs(pool, pool.groups, least_replicas(pool))] if is_on else []
@@ -153,7 +153,7 @@ def continue_step(pool: PoolDraft, step: Ordered | Cancelling) -> None:
     if not is_late:
         pool.check_at.append(deadline)
     if not has_arrived(order, destination) or not (is_late or is_ready(order, destination)):
-        is_kept = is_late and isinstance(step, Ordered) and destination.state is not State.FROZEN
+        is_kept = is_late and isinstance(step, Ordered) and destination.writable
         reason = Reason.of(Rule.STEP_AWAITS_NODE, zone=destination.group.identity.zone, until=deadline)
         pool.convergence.report = _kept(report, destination, deadline) if is_kept else replace(report, why=reason)
     elif pool.target - 1 < pool.pool.min:

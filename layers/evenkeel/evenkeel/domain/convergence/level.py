@@ -19,6 +19,7 @@ from datetime import timedelta
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.reasons import Rule
 
 LEVEL_HELD = timedelta(minutes=30)
@@ -53,8 +54,8 @@ def hold_level(pool: PoolDraft) -> None:
 
 def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
     """Return True if a hold with these mins applies or starts, and store the hold's end in the draft."""
-    until = pool.bounds.held_until
-    holds, rests = until is not None and pool.now < until, until is not None and until <= pool.now < until + RESTS
+    holds = held_until(pool.bounds.held_until, pool.now) is not None
+    rest_ends = None if holds else held_until(pool.bounds.held_until, pool.now, RESTS)
     if not minima:
         if holds:
             pool.bounds.held_until = None  # the zones are level, so the next hold need not wait
@@ -63,10 +64,10 @@ def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
     pool.demand.asks_idle = helps is None and pool.demand.facts is not None
     if helps is False:
         return False  # no fuller zone has an unneeded node, so the hold is not prolonged
-    if rests and until is not None:
+    if rest_ends is not None:
         for draft in pool.groups:
             if draft.key in minima:
-                draft.add_reason(Rule.LEVEL_RESTS, until=until + RESTS)
+                draft.add_reason(Rule.LEVEL_RESTS, until=rest_ends)
         return False
     if _a_node_went(pool) or (helps and not holds):
         pool.bounds.held_until = pool.now + LEVEL_HELD

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from evenkeel.domain.model.convergence import BUDGET, IDLE_REMOVED_WITHIN, SETTLES
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.reasons import ROLLOUTS, Reason, Rule
 
 
@@ -15,13 +16,13 @@ def not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
     request.
     """
     convergence, policy, now = pool.convergence.state, pool.pool.settings.converge, pool.now
-    since, held, asked = convergence.held_since, convergence.held_until, pool.pool.convergence_requested
+    since, asked = convergence.held_since, pool.pool.convergence_requested
     is_before = is_pass and since is not None and asked is not None and since < asked
-    if held is not None and now < held and not is_before:
-        return Reason.of(Rule.CONVERGE_HELD, until=held)
+    if (until := held_until(convergence.held_until, now)) is not None and not is_before:
+        return Reason.of(Rule.CONVERGE_HELD, until=until)
     if is_pass:
         return None
-    if convergence.uneven_since is not None and now < (until := convergence.uneven_since + SETTLES):
+    if (until := held_until(convergence.uneven_since, now, SETTLES)) is not None:
         pool.check_at.append(until)
         return Reason.of(Rule.CONVERGE_SETTLES, until=until)
     opens = policy.opens(now)

@@ -36,7 +36,7 @@ def rebalance_pairs(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str
 
 def _is_able(draft: Draft) -> bool:
     is_left = draft.group.status.launches_stopped is not None
-    return draft.state is not State.FROZEN and not is_left and not draft.group.owner.bounds_held
+    return draft.writable and not is_left and not draft.group.owner.bounds_held
 
 
 def _turn(pool: PoolDraft, draft: Draft) -> tuple[float, float, bool, int]:
@@ -66,8 +66,11 @@ def return_pairs(pool: PoolDraft) -> Pairs:
 
 
 def least_replicas(pool: PoolDraft) -> dict[str, int]:
-    """Return how many replicas each group keeps, by its key."""
-    return {draft.key: draft.fewest(in_a_move=True) for draft in pool.groups}
+    """Return how many replicas each group keeps, by its key.
+
+    A step may break SURVIVAL_MIN, because the pool keeps the node in another zone.
+    """
+    return {draft.key: draft.fewest(without=(Rule.SURVIVAL_MIN,)) for draft in pool.groups}
 
 
 def course_of(pool: PoolDraft) -> tuple[tuple[str, str], ...]:

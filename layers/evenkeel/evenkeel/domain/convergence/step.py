@@ -231,7 +231,7 @@ def _cancelled(pool: PoolDraft, order: Order, drafts: Drafts) -> Cancelling | No
     # delete a running node.
     # test_a_failed_launch_that_is_preserved_is_not_cancelled
     least = max(destination.owner_min, destination.group.running + destination.group.preserved)
-    if reason is None or destination.state is State.FROZEN or destination.requested <= least:
+    if reason is None or not destination.writable or destination.requested <= least:
         return None
     take(destination, 1, Reason.of(Rule.STEP_TAKEN_BACK, why=reason), journaled=False)
     # Without this cap, a raise in the same patch could hide the cancelled replica.

@@ -88,7 +88,7 @@ def _held_because(draft: Draft, not_healthy: Reason | None, blocked: Reason | No
     A lasting reason ends the unneeded clocks of the nodes. A temporary reason does not.
     """
     frozen = draft.group.frozen_because
-    if draft.state is State.FROZEN and (frozen is None or frozen.rule is not Rule.WRITE_REFUSED):
+    if not draft.writable and (frozen is None or frozen.rule is not Rule.WRITE_REFUSED):
         return not_healthy
     return blocked if blocked is not None and blocked.rule in _LASTING else None
 

@@ -35,6 +35,7 @@ from evenkeel.domain.model.demand import (
     Unneeded,
 )
 from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import Node, Pod
@@ -329,9 +330,9 @@ class _ScaleDown:
     def _temporary_reason(self, candidate: _Candidate, since: datetime, hanging: HangingDrain | None) -> Reason | None:
         """Return the temporary reason why an unneeded node is not removed now, apart from limits; None: no reason."""
         state, policy, offer = self._state, self._policy, candidate.offer
-        if state.grew_at is not None and self._now < (until := state.grew_at + policy.after_growth):
+        if (until := held_until(state.grew_at, self._now, policy.after_growth)) is not None:
             return Reason.of(Rule.AFTER_GROWTH, until=until)
-        if state.failed_at is not None and self._now < (until := state.failed_at + policy.after_failure):
+        if (until := held_until(state.failed_at, self._now, policy.after_failure)) is not None:
             return Reason.of(Rule.AFTER_FAILURE, until=until)
         if offer.waits is not None:
             return offer.waits

@@ -15,6 +15,8 @@ from itertools import accumulate, pairwise
 from math import ceil
 from typing import Final, Literal, Self
 
+from evenkeel.domain.model.holds import held_until
+
 # The times from a write to its first follow-up check, and from each follow-up check to the next while nothing changes.
 # Follow-up checks find an autoscaler's /scale patch that arrived after Evenkeel's write. The API server accepts such a
 # patch, because it has no resource version. A cluster that has just been written is not steady, so that the scan of the
@@ -160,7 +162,7 @@ class SteadyState:
 
     def is_resting(self, now: datetime) -> bool:
         """Return True if the cluster is checked less often now."""
-        return is_resting(self.rests_until, now)
+        return held_until(self.rests_until, now) is not None
 
     def is_followed_by(self, other: Self) -> bool:
         """Return True if the steady state of another check should replace this one."""
@@ -188,11 +190,6 @@ AUTO: Final = "auto"
 Interval = int | Literal["auto"]
 """The ``scan_interval`` of a record, in seconds."""
 _RESTING = 5 * _MINUTE
-
-
-def is_resting(rests_until: datetime | None, now: datetime) -> bool:
-    """Return True if a few checks are enough. ``rests_until``: as in the cluster's ``SteadyState``."""
-    return rests_until is not None and now < rests_until
 
 
 def check_interval(interval: Interval, *, resting: bool) -> int:

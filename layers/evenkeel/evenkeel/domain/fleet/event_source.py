@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.fleet.check_times import AUTO, Interval
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.states import GroupState
 
 PROVEN_FOR = timedelta(hours=24)
@@ -43,7 +44,7 @@ class EventSource:
 
     def is_doubted(self, now: datetime) -> bool:
         """Return True if the source has missed a failure within the last week."""
-        return self.doubted_until is not None and now < self.doubted_until
+        return held_until(self.doubted_until, now) is not None
 
     def proven_until(self, now: datetime) -> datetime | None:
         """Return when the proof ends; None: the source is not proven now."""
@@ -116,5 +117,5 @@ def rests_until(
 
     ``last_event``: when an event last requested a check.
     """
-    is_alert = last_event is not None and now < last_event + ALERT_FOR
+    is_alert = held_until(last_event, now, ALERT_FOR) is not None
     return None if interval != AUTO or source is None or is_alert else source.proven_until(now)

@@ -54,7 +54,6 @@ from evenkeel.domain.model.incidents import (
     IncidentChange,
     IncidentKind,
     Notified,
-    is_stopped,
 )
 from evenkeel.domain.model.past_orders import BlockedPods, IneffectiveOrder
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
@@ -207,16 +206,14 @@ def unreadable(before: ClusterHealth, message: str, now: datetime) -> ClusterHea
     return _of_cluster(before, Incident(kind=IncidentKind.INVALID_RECORD, since=since, message=message))
 
 
-def with_stopped(
-    before: ClusterHealth, scan_interval: int, checked_at: datetime | None, now: datetime
-) -> ClusterHealth:
+def with_stopped(before: ClusterHealth, since: datetime | None) -> ClusterHealth:
     """Return the health with the incident ``stopped`` if checks have stopped and no other incident explains why.
 
-    The arguments are those of ``is_stopped``.
+    ``since``: as returned by ``stopped_since``.
     """
-    if checked_at is None or before.unread is not None or not is_stopped(scan_interval, checked_at, now):
+    if since is None or before.unread is not None:
         return before
-    return _of_cluster(before, Incident(kind=IncidentKind.STOPPED, since=checked_at))
+    return _of_cluster(before, Incident(kind=IncidentKind.STOPPED, since=since))
 
 
 def _of_cluster(before: ClusterHealth, incident: Incident) -> ClusterHealth:
@@ -288,7 +285,7 @@ class _PoolCheck:
     @property
     def homeless(self) -> int:
         """Return the number of nodes that no group of the pool can request."""
-        frozen = all(plan.state is State.FROZEN for plan in self.pool.groups)
+        frozen = not any(plan.writable for plan in self.pool.groups)
         return self.pool.replicas.unplaced + (0 if frozen else self.pool.report.unmet_minimum)
 
     @property
@@ -315,7 +312,7 @@ class _PoolCheck:
         if not waiting:
             return 0
         was, fails = str(group.key) in self.counted, self.fails(plan)
-        if plan.state is State.FROZEN and not fails:
+        if not plan.writable and not fails:
             # A frozen group may lack nodes by design, as in a rolling update. Its nodes count as missing only if an
             # open incident names the group.
             if not (was and _rolls(plan)):
@@ -323,7 +320,7 @@ class _PoolCheck:
             return group.missing_in_rollout(self.now, plan.provision_timeout)
         if was and fails:
             return waiting
-        if plan.state is State.FROZEN:
+        if not plan.writable:
             return group.missing_in_rollout(self.now, plan.provision_timeout)
         coming = group.on_its_way(self.now, plan.provision_timeout)
         if was and state is not None and state.arrivals.last_success is not None:
@@ -337,7 +334,7 @@ class _PoolCheck:
         state = self.groups.get(plan.group.key)
         if state is None:
             return False
-        is_stalled = plan.state is State.FROZEN and state.arrivals.stalled_since is not None
+        is_stalled = not plan.writable and state.arrivals.stalled_since is not None
         return is_stalled or (state.is_failing and plan.state in (State.FENCED, State.PROBING))
 
     def find_missing(self) -> Incident | None:
@@ -390,7 +387,7 @@ class _PoolCheck:
         runs = {plan.group.key: min(self.requested(plan), plan.group.running) for plan in self.pool.groups}
         wanted = sum(
             runs[plan.group.key]
-            if plan.state is State.FROZEN and str(plan.group.key) not in self.counted
+            if not plan.writable and str(plan.group.key) not in self.counted
             else self.requested(plan)
             for plan in self.pool.groups
         )

@@ -1,7 +1,7 @@
 """The drafts of a plan: one for each pool, and one for each group of a pool. The plan's steps change the drafts."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -36,10 +36,10 @@ LASTING_LIMITS = (Rule.WORKER_SHARE, Rule.ZONE_MAX)  # the limits that do not de
 # - ZONE_MIN: ``evenkeel.dev/zone-min``
 # - STRATEGY: the strategy's min, if it publishes one for each zone; otherwise that is only a share of PoolMinimum
 # - SURVIVAL_MIN: the replicas with which the pool survives the loss of another zone
-# All floors hold where nodes leave the pool (``fewest``). A request to give back a number of nodes regards the
-# published min instead of STRATEGY. Replicas without a node may fall to the floors of owners, because they are no nodes
-# that a minimum could keep.
-_OWNER_FLOORS = (Rule.REPLICAS_OF_OTHERS, Rule.WORKER_SHARE, Rule.OWNER_MIN_MIN)
+# All floors hold where nodes leave the pool (``fewest``). A request to give back a number of nodes also regards the
+# published min. Replicas without a node may fall to the floors of owners, because they are no nodes that a minimum
+# could keep.
+OWNER_FLOORS = (Rule.REPLICAS_OF_OTHERS, Rule.WORKER_SHARE, Rule.OWNER_MIN_MIN)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +95,7 @@ class Draft(GroupPlan):
     bounds: Bounds | None = None
     reasons: list[Reason] = field(default_factory=list)
     machines: MachineCounts = MachineCounts()
-    may_grow: bool = True  # False: Evenkeel does not write the group, and no other controller adds machines to it
+    may_grow: bool = True  # False: the group is not writable, and no other controller adds machines to it
     health: HealthDraft = field(default_factory=HealthDraft)
     limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
     floors: dict[Rule, int] = field(default_factory=dict)  # the fewest replicas that the group may have, by rule
@@ -119,14 +119,9 @@ class Draft(GroupPlan):
         """Return the most replicas that the limits allow; None: there is no limit."""
         return min(self.limits.values()) if self.limits else None
 
-    def fewest(self, *, in_a_move: bool = False) -> int:
-        """Return the fewest replicas that the floors allow.
-
-        A move to another zone of the pool may break SURVIVAL_MIN, because the pool keeps the node.
-        """
-        return max(
-            [nodes for rule, nodes in self.floors.items() if not (in_a_move and rule is Rule.SURVIVAL_MIN)], default=0
-        )
+    def fewest(self, *, without: Collection[Rule] = ()) -> int:
+        """Return the fewest replicas that the floors allow, except the floors by the rules in ``without``."""
+        return max([nodes for rule, nodes in self.floors.items() if rule not in without], default=0)
 
     @property
     def replicas_are_ours(self) -> bool:
@@ -136,7 +131,7 @@ class Draft(GroupPlan):
     @property
     def owner_min(self) -> int:
         """Return the fewest replicas that the owner of the replicas, or of the bounds, accepts."""
-        return max([self.floors.get(rule, 0) for rule in _OWNER_FLOORS])
+        return max([self.floors.get(rule, 0) for rule in OWNER_FLOORS])
 
     @property
     def room(self) -> int:
@@ -147,29 +142,31 @@ class Draft(GroupPlan):
         return max(0, (LARGEST_COUNT if most is None else most) - self.requested)
 
     @property
+    def orderable(self) -> int:
+        """Return how many nodes may be ordered in the group, by its limits and its state.
+
+        A healthy group may get up to ``room`` nodes, a probing or unhealthy group as many as ``probe``, any other none.
+        """
+        if self.state in (State.PROBING, State.UNHEALTHY):
+            return min(self.room, self.probe)
+        return self.room if self.state is State.HEALTHY else 0
+
+    @property
     def takes(self) -> int:
         """Return how many nodes the group takes from groups that fail.
 
         A probing group whose node came after its failure takes one at a time. Otherwise it could stay in doubt for
         hours, because nothing else orders a node there.
         """
-        if self.state is State.PROBING:
-            return min(self.room, self.probe) if self.health.is_proven else 0
-        return self.room if self.state is State.HEALTHY else 0
+        return self.orderable if self.health.is_proven or self.state is State.HEALTHY else 0
 
     @property
     def room_for_pods(self) -> int:
         """Return how many nodes may be ordered in the group for pods.
 
-        A healthy group may get up to ``room`` nodes, a probing or unhealthy group as many as ``probe``, and any other
-        group none. The published bounds do not limit this number, because they follow the replicas and no autoscaler
-        reads them.
+        The published bounds do not limit this number, because they follow the replicas and no autoscaler reads them.
         """
-        if self.group.template.closed_because is not None:
-            return 0
-        if self.state in (State.PROBING, State.UNHEALTHY):
-            return min(self.room, self.probe)
-        return self.room if self.state is State.HEALTHY else 0
+        return 0 if self.group.template.closed_because is not None else self.orderable
 
     @property
     def probe(self) -> int:
@@ -203,7 +200,7 @@ class Draft(GroupPlan):
     @property
     def kept_room(self) -> int:
         """Return max minus requested for a group that is frozen or has held bounds, and may grow; for others 0."""
-        stay = self.group.owner.bounds_held or self.state is State.FROZEN
+        stay = self.group.owner.bounds_held or not self.writable
         if not stay or not self.may_grow or self.group.bounds is None:
             return 0
         return max(0, self.group.bounds.max - self.requested)
@@ -236,7 +233,7 @@ class Draft(GroupPlan):
     @property
     def fixed_because(self) -> Reason | None:
         """Return why Evenkeel changes no replicas of the group now; None: it may change them."""
-        if self.state is State.FROZEN:
+        if not self.writable:
             return Reason.of(Rule.IN_STATE, state=self.state.value)
         return self.group.status.launches_stopped if self.replicas_are_ours else Reason.of(Rule.REPLICAS_OF_OTHERS)
 
@@ -528,6 +525,6 @@ class PoolDraft:
         for draft in self.groups:
             reserved += draft.kept_room
             empty = max(0, draft.group.owner.least_max - draft.requested)
-            if reserves and empty and draft.state is not State.FROZEN and not draft.takes:
+            if reserves and empty and draft.writable and not draft.takes:
                 reserved += empty
         return 0 if reserved and all([draft.group.owner.bounds_held for draft in self.groups]) else reserved

@@ -237,10 +237,10 @@ class ClusterHealth:
         return replace(self, incidents=tuple(worst_first[:_MOST_INCIDENTS]))
 
 
-def is_stopped(scan_interval: int, checked_at: datetime | None, now: datetime) -> bool:
-    """Return True if checks of a cluster have stopped.
+def stopped_since(scan_interval: int, checked_at: datetime | None, now: datetime) -> datetime | None:
+    """Return the time of a cluster's last check if checks have stopped; None: they go on, or this time is unknown.
 
-    ``scan_interval`` is in seconds; ``checked_at`` is None if the time of the last check is unknown.
+    ``scan_interval`` is in seconds.
     """
     longest = max(_STOPPED_AFTER, 2 * timedelta(seconds=scan_interval) + timedelta(minutes=1))
-    return checked_at is not None and now - checked_at >= longest
+    return checked_at if checked_at is not None and now - checked_at >= longest else None

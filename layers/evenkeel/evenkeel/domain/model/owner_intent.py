@@ -6,6 +6,7 @@ old desired bounds, it reverts Evenkeel's write.
 """
 
 from evenkeel.domain.model.groups import Bounds, NodeGroup
+from evenkeel.domain.model.overwritten import Found, found
 from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.states import PoolState
 
@@ -16,7 +17,7 @@ def desired_bounds_of(group: NodeGroup, state: PoolState) -> Bounds | None:
         return None
     if not group.owner.numbers.takes_ours and state.relief is not None:
         return _without_relief(group.owner.numbers.bounds, state.relief)
-    return _before(group, state) if _is_ours(group, state) else group.owner.numbers.bounds
+    return _before(group, state) if _found(group, state) is Found.OURS else group.owner.numbers.bounds
 
 
 def _without_relief(bounds: Bounds, relief: Relief) -> Bounds:
@@ -26,47 +27,39 @@ def _without_relief(bounds: Bounds, relief: Relief) -> Bounds:
 
 def is_new_intent(group: NodeGroup, state: PoolState) -> bool:
     """Return True if another writer has set new bounds at an owner, neither Evenkeel's nor the desired bounds."""
-    if group.owner.numbers is None or not _is_written(group, state) or _is_ours(group, state):
-        return False
-    return group.owner.numbers.bounds != _before(group, state)
+    return _found(group, state) is Found.NEW
 
 
 def is_put_back(group: NodeGroup, state: PoolState) -> bool:
     """Return True if another writer has replaced Evenkeel's bounds by the desired bounds."""
-    if group.owner.numbers is None or not _is_written(group, state) or _is_ours(group, state):
+    if group.owner.numbers is None or _found(group, state) is not Found.THEIRS:
         return False
     known = state.desired_bounds.get(group.owner.numbers.ref.id)
-    return group.owner.numbers.bounds == _before(group, state) and (known is None or bool(known.ours))
+    return known is None or bool(known.ours)
 
 
-def _is_written(group: NodeGroup, state: PoolState) -> bool:
-    """Return True if Evenkeel is known to have written to the owner."""
+def _found(group: NodeGroup, state: PoolState) -> Found | None:
+    """Return whose bounds the owner has; None: Evenkeel is not known to have written to the owner."""
     owner = group.owner.numbers
     if owner is None or not owner.takes_ours:
-        return False
-    return owner.ref.id in state.desired_bounds or (
-        group.ours.published is not None and group.ours.published.bounds is not None
-    )
-
-
-def _is_ours(group: NodeGroup, state: PoolState) -> bool:
-    """Return True if Evenkeel wrote the owner's present bounds, as the annotation or the state shows."""
-    owner = group.owner.numbers
-    if owner is None or not owner.takes_ours:
-        return False
+        return None
     known = state.desired_bounds.get(owner.ref.id)
-    published = group.ours.published.bounds if group.ours.published is not None else None
-    return owner.bounds == published or (known is not None and owner.bounds in known.ours)
+    published = None if group.ours.published is None else group.ours.published.bounds
+    if known is None and published is None:
+        return None
+    return found(owner.bounds, _before(group, state), (published, *(() if known is None else known.ours)))
 
 
 def _before(group: NodeGroup, state: PoolState) -> Bounds | None:
-    """Return the desired bounds: those before Evenkeel's first write, or those that another writer has set since.
-
-    If the state has no desired bounds for the object's uid, return the adopted bounds from the annotation. If there is
-    no annotation, return the adopted bounds from the state, or else the present bounds.
-    """
-    if group.owner.numbers is not None and (known := state.desired_bounds.get(group.owner.numbers.ref.id)) is not None:
+    """Return the desired bounds: those before Evenkeel's first write, or those that another writer has set since."""
+    owner = group.owner.numbers
+    if owner is not None and (known := state.desired_bounds.get(owner.ref.id)) is not None:
         return known.bounds
-    if group.ours.has_adopted:
-        return group.ours.adopted
-    return state.adopted.get(str(group.key), group.owner.numbers.bounds if group.owner.numbers is not None else None)
+    return bounds_before(group, state, None if owner is None else owner.bounds)
+
+
+def bounds_before(group: NodeGroup, state: PoolState, present: Bounds | None) -> Bounds | None:
+    """Return the bounds before Evenkeel's first write: from the state, else the annotation, else the present ones."""
+    if str(group.key) in state.adopted:
+        return state.adopted[str(group.key)]
+    return group.ours.adopted if group.ours.has_adopted else present

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from evenkeel.domain.model.holds import doubled
 from evenkeel.domain.model.reasons import Reason, Rule
 
 # How many orders a pool stores, and for how long. This time is longer than the longest wait between two orders.
@@ -21,7 +22,7 @@ _UNREADY_WAIT = timedelta(minutes=15)
 
 def wait_after(failed: int) -> timedelta:
     """Return how long the next order waits after the last order, if this many orders have failed."""
-    return min(_LONGEST_WAIT, _FIRST_WAIT * (1 << min(failed - 1, 8))) if failed > 0 else timedelta(0)
+    return doubled(_FIRST_WAIT, failed - 1, _LONGEST_WAIT) if failed > 0 else timedelta(0)
 
 
 @dataclass(frozen=True, kw_only=True)

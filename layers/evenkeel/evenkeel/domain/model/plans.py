@@ -62,6 +62,11 @@ class GroupPlan:
     pins: bool = False  # True: the owner of the bounds keeps the replicas fixed at max
 
     @property
+    def writable(self) -> bool:
+        """Return False if the group is frozen: Evenkeel writes nothing to it. ``Draft.may_grow`` is another fact."""
+        return self.state is not State.FROZEN
+
+    @property
     def changes(self) -> bool:
         """Return True if the plan writes anything to this group."""
         return self.leaves or self.requested != self.group.requested or self.publishes

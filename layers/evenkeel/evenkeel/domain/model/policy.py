@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy, SurviveZones
 from evenkeel.domain.model.convergence import ConvergePolicy
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, NodeGroup
+from evenkeel.domain.model.holds import doubled
 from evenkeel.domain.model.similarity import Similarity
 
 
@@ -24,8 +25,7 @@ class BackoffPolicy:
 
     def length(self, failures: int) -> timedelta:
         """Return the length of the backoff after this many failures in a row."""
-        # An exponent without bound would overflow; 2^20 initial backoffs are longer than any limit.
-        return min(self.longest, self.initial * (1 << min(max(failures, 1) - 1, 20)))
+        return doubled(self.initial, max(failures, 1) - 1, self.longest)
 
 
 @dataclass(frozen=True, kw_only=True)

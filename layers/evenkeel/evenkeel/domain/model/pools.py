@@ -10,7 +10,7 @@ from evenkeel.domain.model.flavours import BOUNDS_KEPT
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.origins import Origin
-from evenkeel.domain.model.owner_intent import desired_bounds_of
+from evenkeel.domain.model.owner_intent import bounds_before, desired_bounds_of
 from evenkeel.domain.model.policy import Policy, PoolRule, PoolSettings
 from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.states import STANDS, PoolState
@@ -122,9 +122,7 @@ def adopted_bounds(group: NodeGroup, state: PoolState) -> Bounds | None:
     """
     if group.owner.numbers is not None and group.owner.numbers.takes_ours:
         return desired_bounds_of(group, state)
-    if str(group.key) in state.adopted:
-        return state.adopted[str(group.key)]
-    return group.ours.adopted if group.ours.has_adopted else group.bounds
+    return bounds_before(group, state, group.bounds)
 
 
 def rule_of(id: PoolId, policy: Policy) -> PoolRule | None:

@@ -8,6 +8,7 @@ from evenkeel.domain.model.convergence import ConvergenceState
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, PoolId
+from evenkeel.domain.model.holds import doubled
 from evenkeel.domain.model.moves import Move, RequestedNodes, ScaleRequest
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.relief import Relief
@@ -153,7 +154,7 @@ class Publication:
 
     def ends_at(self, stands: timedelta) -> datetime:
         """Return when the publication ends if the pool does not change. ``stands``: how long its first turn lasts."""
-        return self.at + min(_LONGEST_TURN, stands * (1 << min(self.turn, 12)))
+        return self.at + doubled(stands, self.turn, _LONGEST_TURN)
 
 
 @dataclass(kw_only=True)

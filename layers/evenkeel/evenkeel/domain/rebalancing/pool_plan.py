@@ -282,7 +282,7 @@ def _unevenness(draft: PoolDraft) -> Reason | None:
             running[zone] += each.group.running
             if each.requested == each.group.annotations.zone_max:
                 full.add(zone)
-        elif each.state is not State.FROZEN:
+        elif each.writable:
             return None
     (fewest, most), wanted = _range(running, full), _range(requested, full)
     if min(most - fewest, wanted[1] - wanted[0]) < _UNEVEN:

@@ -20,7 +20,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.groups import GroupKey, OwnerRef, Shoot, ShootWorker, State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.observations import Check
+from evenkeel.domain.model.overwritten import Found, found
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -187,8 +189,7 @@ def _copied(planned: PoolPlan) -> int:
 
 def _has_followed(relief: Relief, copied: int, now: datetime) -> bool:
     """Return True if the Worker shows that its unreadable Shoot no longer has a maximum that Evenkeel wrote."""
-    written_at = relief.written_at
-    return copied not in relief.ours and (written_at is None or now - written_at >= _FOLLOWED)
+    return copied not in relief.ours and held_until(relief.written_at, now, _FOLLOWED) is None
 
 
 def _unknown(relief: Relief, shoot: Shoot | Reason | None, owner: OwnerRef | None) -> Reason | None:
@@ -239,41 +240,37 @@ class _Case:
 
     def _next(self, relief: Relief) -> datetime | None:
         """Return until when the next write has to wait for the effect of the last write; None: no wait is needed."""
-        due = None if relief.written_at is None else relief.written_at + PATIENCE
-        return due if due is not None and due > self.now else None
+        return held_until(relief.written_at, self.now, PATIENCE)
 
     def _with_found(self, relief: Relief) -> tuple[Relief, list[Problem]]:
         """Return the relief after reading the Shoot, and a report if users have changed the maximum."""
-        found = self.worker.maximum
-        if not relief.begun or found == relief.last_known:
+        number = self.worker.maximum
+        if not relief.begun or number == relief.last_known:
             return relief, []
-        if found == relief.user_max:
+        whose = found(number, relief.user_max, relief.ours)
+        if whose is Found.THEIRS:
             # If an earlier check saw Evenkeel's maximum in the Shoot, users have reverted it. Otherwise a run ended
             # before it wrote Evenkeel's maximum.
             reverted_by_user = relief.reverted_by_user or relief.last_known is not None
-            return replace(relief, last_known=found, reverted_by_user=reverted_by_user, restored=False), []
-        if found in relief.ours:
-            return replace(relief, last_known=found, restored=False), []
+            return replace(relief, last_known=number, reverted_by_user=reverted_by_user, restored=False), []
+        if whose is Found.OURS:
+            return replace(relief, last_known=number, restored=False), []
         # Evenkeel accepts a new maximum of the users. The wait for dead zones starts again, because a person is working
         # on the Shoot.
         dead = dict.fromkeys(relief.dead, self.now)
         renewed = replace(
-            relief, user_max=found, last_known=found, dead=dead, restored=False, reverted_by_user=False, refused=None
+            relief, user_max=number, last_known=number, dead=dead, restored=False, reverted_by_user=False, refused=None
         )
-        report = Problem.of(ProblemKind.NEW_INTENT, owner=str(self.shoot.ref), min=self.worker.minimum, max=found)
+        report = Problem.of(ProblemKind.NEW_INTENT, owner=str(self.shoot.ref), min=self.worker.minimum, max=number)
         return renewed, [report]
 
     def _is_over(self, relief: Relief) -> bool:
         """Return True if neither the Shoot nor the Worker that copies it still has a maximum that Evenkeel wrote."""
-        if not relief.begun or self.worker.maximum != relief.user_max or self._copied in relief.ours:
+        if not relief.begun or self.worker.maximum != relief.user_max or _copied(self.planned) in relief.ours:
             return False
         # Until every zone is healthy, Evenkeel remembers that users reverted its maximum, or that the garden refused
         # it.
         return not (relief.dead and (relief.reverted_by_user or relief.refused))
-
-    @property
-    def _copied(self) -> int:
-        return _copied(self.planned)
 
     def _wanted(self, relief: Relief) -> tuple[int | None, Reason | None]:
         """Return the maximum to write (None: no write), and the reason for it (None: nothing to report)."""
@@ -282,7 +279,7 @@ class _Case:
             return None, Reason.of(Rule.RELIEF_NOT, why=Reason.of(Rule.RELIEF_ZONES_DIFFER))
         found, keeps = self.worker.maximum, least_that_keeps(replicas)
         if self._is_urgent(relief) and keeps > found:
-            return max(self._copied, keeps), Reason.of(
+            return max(_copied(self.planned), keeps), Reason.of(
                 Rule.RELIEF_KEEPS, place=self.place, least=keeps, wish=relief.user_max
             )
         ripe = _ripe(relief, self.now)
@@ -371,7 +368,7 @@ class _Case:
         New nodes may register until first the Worker and then cluster-autoscaler have read the lower maximum. This
         maximum would delete those nodes.
         """
-        return relief.restored and self.worker.maximum == relief.user_max and self._copied in relief.ours
+        return relief.restored and self.worker.maximum == relief.user_max and _copied(self.planned) in relief.ours
 
     def _obstacle(self, relief: Relief, number: int) -> Reason | None:
         """Return why this maximum cannot be written now; None: it can be written."""
@@ -379,7 +376,7 @@ class _Case:
             return self.shoot.obstacle
         # If an interrupted run stored a raise but never wrote it, there is no effect to wait for.
         happened = relief.restored or self.worker.maximum != relief.user_max
-        recently = happened and relief.written_at is not None and self.now - relief.written_at < PATIENCE
+        recently = happened and self._next(relief) is not None
         if (recently or not self.shoot.observed) and not self._is_urgent(relief):
             return Reason.of(Rule.RELIEF_UNDER_WAY)
         known = relief.refused

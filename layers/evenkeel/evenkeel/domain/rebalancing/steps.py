@@ -7,6 +7,7 @@ from datetime import timedelta
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import UNNAMED, UNNAMED_BY_AWS, State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import STEPS_APART
@@ -98,7 +99,7 @@ def note(pool: PoolDraft) -> None:
 def _is_lowered_by_others(draft: Draft) -> bool:
     """Return True if fewer replicas are requested than run, not because of an autoscaler, a rollout or Evenkeel."""
     group, wrote = draft.group, draft.group.ours.published
-    is_usual = group.managers.replicas_by == "cluster-autoscaler" or draft.state is State.FROZEN
+    is_usual = group.managers.replicas_by == "cluster-autoscaler" or not draft.writable
     is_ours = wrote is not None and wrote.requested == group.requested
     return group.requested < group.running and not is_ours and not is_usual
 
@@ -136,7 +137,7 @@ def report(pool: PoolDraft) -> None:
 
 def _starved(pool: PoolDraft) -> int:
     missing = pool.replicas.missing + sum([draft.missing for draft in pool.groups])
-    if missing and all([draft.state is State.FROZEN for draft in pool.groups]):
+    if missing and not any([draft.writable for draft in pool.groups]):
         missing = 0  # A paused or hibernated pool has no missing nodes.
     return pool.replicas.unplaced + missing
 
@@ -159,5 +160,5 @@ def remember(pool: PoolDraft) -> None:
         pool.check_at.append(pool.now + STEPS_APART)  # this plan adds no node; it only closes the journal
     if pool.bounds.deal_ends is not None:
         pool.check_at.append(pool.bounds.deal_ends)
-    if pool.bounds.held_until is not None and pool.now < pool.bounds.held_until:
-        pool.check_at.append(pool.bounds.held_until)
+    if (until := held_until(pool.bounds.held_until, pool.now)) is not None:
+        pool.check_at.append(until)

@@ -14,6 +14,7 @@ from datetime import datetime
 from evenkeel.domain.model.choices import Size, Strategy
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import Publication
 from evenkeel.domain.model.water_fill import water_fill
@@ -43,8 +44,7 @@ def _balanced(pool: PoolDraft) -> list[Size]:
         lasts = last is not None and last.basis == deal.basis and last.targets == deal.targets and deal.is_as(last)
         publication, ends = last if lasts and last else deal.published(pool.now, grower, lent=True), None
     if ends is None and (publication.lent or deal.is_scarce):
-        end = publication.ends_at(pool.pool.publication_stands)
-        ends = end if pool.now < end else None
+        ends = held_until(publication.ends_at(pool.pool.publication_stands), pool.now)
     pool.bounds.publication, pool.bounds.deal_ends = publication, ends
     return deal.sizes(pool.pool.min)
 

@@ -27,7 +27,7 @@ def publish(pool: PoolDraft) -> None:
     Frozen groups and groups with held bounds keep their bounds.
     """
     for draft, proposal in zip(pool.groups, pool.bounds.sizes, strict=True):
-        if draft.state is State.FROZEN:
+        if not draft.writable:
             continue
         owner, minimum = draft.group.owner, proposal.min
         if owner.bounds_held:

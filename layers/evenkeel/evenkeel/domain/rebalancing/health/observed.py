@@ -12,7 +12,9 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.flavours import READS_MAY_BE_OLD
 from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.observations import Check
+from evenkeel.domain.model.overwritten import Found, found
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import ROLLOUTS, Rule
@@ -63,18 +65,19 @@ def changed_states(pools: Iterable[AnyPool], check: Check) -> dict[GroupKey, Gro
 
 
 def _observed(pool: AnyPool, check: Check) -> dict[GroupKey, GroupState | None]:
-    """Return the state of each group after this check. Clocks that no check has seen fence no whole pool."""
+    """Return the state of each group after this check. Clocks whose end no check has seen fence no whole pool."""
     groups = {
         group.key: group
         for group in pool.groups
         # Of a group whose launches cannot be read, only the stored state is known.
         if group.frozen_because is None or group.frozen_because.rule is not Rule.LAUNCHES_UNREAD
     }
-    states = {key: _after_check(pool, group, check, others_deliver=False) for key, group in groups.items()}
-    unseen = [key for key, group in groups.items() if _ended_unseen(pool, group, check)]
-    if unseen and any(_delivers(pool, groups[key], states[key], check) for key in groups.keys() - set(unseen)):
-        states |= {key: _after_check(pool, groups[key], check, others_deliver=True) for key in unseen}
-    return states
+    unseen = {key: group for key, group in groups.items() if _ended_unseen(pool, group, check)}
+    states = {
+        key: _after_check(pool, group, check, others_deliver=True) for key, group in groups.items() if key not in unseen
+    }
+    deliver = any(_delivers(pool, groups[key], state, check) for key, state in states.items()) if unseen else True
+    return states | {key: _after_check(pool, group, check, others_deliver=deliver) for key, group in unseen.items()}
 
 
 def _after_check(pool: AnyPool, group: NodeGroup, check: Check, *, others_deliver: bool) -> GroupState | None:
@@ -323,7 +326,9 @@ def _bounds_put_back(group: NodeGroup) -> bool:
 def _replicas_put_back(group: NodeGroup) -> bool:
     """Return True if another writer has reverted the replicas to their number before Evenkeel's last write."""
     wrote = group.ours.published
-    return wrote is not None and wrote.before is not None and group.requested == wrote.before != wrote.requested
+    if wrote is None or wrote.before is None:
+        return False
+    return found(group.requested, wrote.before, (wrote.requested,)) is Found.THEIRS
 
 
 def _put_back(group: NodeGroup, contest: ContestHistory, now: datetime) -> ContestHistory:
@@ -344,7 +349,7 @@ def _put_back(group: NodeGroup, contest: ContestHistory, now: datetime) -> Conte
 
 
 def _bounds_by(group: NodeGroup, contest: ContestHistory, now: datetime) -> str:
-    is_recent = contest.changed_at is not None and now - contest.changed_at < CONTEST_WITHIN
+    is_recent = held_until(contest.changed_at, now, CONTEST_WITHIN) is not None
     return contest.changed_by if is_recent else group.managers.bounds_by
 
 

@@ -26,6 +26,7 @@ from evenkeel.domain.model.drafts import Draft, MachineCounts
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.flavours import BOUNDS_KEPT, GIVEN_UP_WITHIN
 from evenkeel.domain.model.groups import NodeGroup, State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool, Pool
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
@@ -134,8 +135,7 @@ def _retries_until(state: GroupState | None, now: datetime) -> datetime | None:
     which takes MCM its whole creation timeout.
     """
     refused_at = None if state is None or not state.is_failing else state.contest.write_refused_at
-    until = None if refused_at is None else refused_at + _RETRIED_WITHIN
-    return until if until is not None and now < until else None
+    return held_until(refused_at, now, _RETRIED_WITHIN)
 
 
 def _probe_at(state: GroupState | None, now: datetime) -> datetime:
@@ -223,8 +223,7 @@ def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
         _fence(draft, health, now)
     elif draft.group.status.unhealthy is not None:
         draft.reasons.append(draft.group.status.unhealthy)
-        probe_at = _probe_at(health.state, now)
-        draft.health.fence_ends = probe_at if probe_at > now else None
+        draft.health.fence_ends = held_until(_probe_at(health.state, now), now)
     else:
         is_early = failure.backoff_until is not None and now <= failure.backoff_until
         draft.health.doubted_since, draft.health.probes_slowly = failure.last_failure, health.starts_slowly

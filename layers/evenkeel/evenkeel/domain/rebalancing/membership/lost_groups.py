@@ -20,6 +20,7 @@ from dataclasses import replace
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
 from evenkeel.domain.model.origins import POOL_LABEL, POOL_MAX, POOL_MIN
+from evenkeel.domain.model.owner_intent import bounds_before
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import PoolState
 
@@ -42,7 +43,7 @@ def lost_from(group: NodeGroup, states: Mapping[PoolId, PoolState]) -> tuple[Poo
     key = group.key
     known = [id for id, state in states.items() if str(key) in state.adopted]
     id = max(known, key=lambda id: (str(key) in _seen(states[id]), id), default=None)
-    adopted = group.ours.adopted if id is None else states[id].adopted[str(key)]
+    adopted = bounds_before(group, PoolState() if id is None else states[id], None)
     if group.frozen_because is not None and group.frozen_because.rule is Rule.WRITTEN_BY_OTHER_CLUSTER:
         return None  # its bounds are those of the other cluster
     if adopted is None or group.bounds is None or (id is not None and _is_created_again(group, states[id])):

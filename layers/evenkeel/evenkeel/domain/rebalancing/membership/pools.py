@@ -313,13 +313,9 @@ def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
             bounds = owner.bounds
             desired_bounds[owner.ref.id] = DesiredBounds(bounds=bounds)
             reports.append(Problem.of(ProblemKind.NEW_INTENT, owner=str(owner.ref), min=bounds.min, max=bounds.max))
-        if owner is not None and owner.takes_ours and published is not None:
-            is_revert = published.bounds == group.bounds or is_put_back(group, pool.state)
-            group = (
-                group
-                if is_revert
-                else replace(group, ours=replace(group.ours, published=replace(published, bounds=None)))
-            )
+        is_ours = published is None or published.bounds == group.bounds or is_put_back(group, pool.state)
+        if owner is not None and owner.takes_ours and published is not None and not is_ours:
+            group = replace(group, ours=replace(group.ours, published=replace(published, bounds=None)))
         groups.append(group)
     if desired_bounds == pool.state.desired_bounds and all(map(is_, groups, pool.groups)):
         return pool, reports

@@ -21,7 +21,7 @@ def probe_the_unseen(pool: PoolDraft) -> None:
     for draft in pool.groups:
         unseen = draft.group.template.invisible_at_zero and draft.requested == 0
         if unseen and draft.state is State.PROBING:
-            order(pool, 1, [(draft, min(draft.room, draft.probe))], lambda *_: Reason.of(Rule.PROBE_UNSEEN))
+            order(pool, 1, [(draft, draft.orderable)], lambda *_: Reason.of(Rule.PROBE_UNSEEN))
 
 
 def set_unchanged_since(pool: PoolDraft) -> None:
@@ -56,7 +56,7 @@ def raise_to_minimum(pool: PoolDraft) -> None:
     _raise_to(pool, Rule.ZONE_MIN, missing)
     rooms = [(draft, draft.room) for draft in pool.groups if draft.state is State.HEALTHY]
     level = order(pool, minimum - pool.target, rooms, why, weighted=True)
-    probing = [(draft, min(draft.room, draft.probe)) for draft in pool.groups if draft.state is State.PROBING]
+    probing = [(draft, draft.orderable) for draft in pool.groups if draft.state is State.PROBING]
     probe = Reason.of(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
     probes = order(pool, level.unmet, probing, lambda *_: probe)
     pool.replicas.missing = probes.unmet

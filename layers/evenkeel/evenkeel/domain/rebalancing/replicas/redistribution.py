@@ -11,6 +11,7 @@ from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.flavours import GIVEN_UP_WITHIN, MOST_REMOVED
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.rebalancing.replicas.changes import give, take, takes_on
 from evenkeel.domain.rebalancing.replicas.release import remember_release
@@ -129,10 +130,9 @@ def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
 def _autoscaler_gives_up_until(pool: PoolDraft, draft: Draft) -> datetime | None:
     """Return until when the autoscaler is left to give up the group's refused launches; None: it is not, or no more."""
     within = GIVEN_UP_WITHIN.get(draft.group.key.flavour)
-    if within is None or draft.health.refused_since is None or not pool.pool.settings.autoscaler:
+    if within is None or not pool.pool.settings.autoscaler:
         return None
-    until = draft.health.refused_since + within
-    return until if pool.now < until else None
+    return held_until(draft.health.refused_since, pool.now, within)
 
 
 def _lowest(pool: PoolDraft, draft: Draft) -> int:
@@ -193,7 +193,7 @@ def take_back_overshoot(pool: PoolDraft) -> None:
     for i, draft in enumerate(pool.groups):
         held = draft.is_held or (draft.state is State.FENCED and pool.pool.settings.on_failure is OnFailure.HOLD)
         group = draft.group
-        if draft.state is State.FROZEN or held or (pool.pool.settings.autoscaler and group.owner.bounds_held):
+        if not draft.writable or held or (pool.pool.settings.autoscaler and group.owner.bounds_held):
             continue
         if group.status.launched is None:
             coming = [machine for machine in group.machines or () if not machine.has_node and not machine.deleting]

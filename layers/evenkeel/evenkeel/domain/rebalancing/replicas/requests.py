@@ -9,9 +9,10 @@ requests to pools.
 from dataclasses import replace
 
 from evenkeel.domain.model.demand import KeptNodes
-from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.drafts import OWNER_FLOORS, Draft, PoolDraft
 from evenkeel.domain.model.flavours import MOST_REMOVED
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import Removal
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -178,22 +179,18 @@ def _may_give(draft: Draft, request: ScaleRequest) -> bool:
 
 
 def _minima(pool: PoolDraft) -> dict[str, int]:
-    """Return each group's published min, or the strategy's min if the published min is only for autoscalers.
+    """Return the fewest nodes that each group keeps: its floors for nodes, and its published min.
 
-    Level shrink raises it, and so do the pods of a pool that must survive: ``pool.request.kept`` is more exact.
+    Level shrink raises published minima, and so do the pods of a pool that must survive. Then the strategy's min counts
+    instead, because a raised min is only for autoscalers, and ``pool.request.kept`` is more exact.
     """
-    until = pool.pool.state.held_until
-    is_raised = until is not None and pool.now < until
-    if is_raised or (pool.survival is not None and pool.survival.facts is not None):
-        sizes = pool.pool.settings.strategy.size(pool)
-        minima = [
-            (draft, max(size.min, draft.floors.get(Rule.ZONE_MIN, 0)))
-            for draft, size in zip(pool.groups, sizes, strict=True)
-        ]
-        least = {draft.key: draft.kept(minimum) for draft, minimum in minima}
+    is_level_held = held_until(pool.pool.state.held_until, pool.now) is not None
+    if is_level_held or (pool.survival is not None and pool.survival.facts is not None):
+        sizes = zip(pool.groups, pool.pool.settings.strategy.size(pool), strict=True)
+        minima = {draft.key: draft.kept(size.min) for draft, size in sizes}
     else:
-        least = {draft.key: 0 if draft.group.bounds is None else draft.group.bounds.min for draft in pool.groups}
-    return {draft.key: max(least[draft.key], draft.floors.get(Rule.SURVIVAL_MIN, 0)) for draft in pool.groups}
+        minima = {draft.key: 0 if draft.group.bounds is None else draft.group.bounds.min for draft in pool.groups}
+    return {draft.key: max(minima[draft.key], draft.kept(draft.fewest(without=OWNER_FLOORS))) for draft in pool.groups}
 
 
 def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:

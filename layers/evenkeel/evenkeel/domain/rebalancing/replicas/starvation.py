@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.failures import FailureClass, class_of
-from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.values import provider_words
 
@@ -19,7 +18,7 @@ def refused_everywhere(pool: PoolDraft, nodes: int) -> Reason | None:
     It is, if all of them are replicas with such a failure, or if such a failure closes every group.
     """
     failures = {draft.key: failure for draft in pool.groups if (failure := next(_failures(draft), None)) is not None}
-    acting = [draft for draft in pool.groups if draft.state is not State.FROZEN]
+    acting = [draft for draft in pool.groups if draft.writable]
     refused = sum(
         draft.missing if draft.is_held else min(draft.missing, draft.machines.held)
         for draft in pool.groups
