@@ -20,7 +20,6 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
-from evenkeel_cli.actions import plan_of_stack
 from evenkeel_cli.answers import group_names, print_plan, print_pools
 from evenkeel_cli.as_if import Tags, mark_pools, tags_of, terraform, with_tags
 from evenkeel_cli.aws_documents import AwsDocuments
@@ -88,6 +87,8 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     if stack is not None:
         if cluster is None or any((file, record, state, now, namespace, grow, shrink, kubeconfig, context)):
             fail(["--stack plans for a registered cluster: give --cluster with its id, and no other input"])
+        from evenkeel_cli.actions import plan_of_stack  # with the clients of AWS
+
         plan_of_stack(stack, cluster, output)
         return
     if cluster is not None and record is not None:
