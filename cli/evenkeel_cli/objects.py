@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import MsgspecError
 from msgspec.json import Decoder, encode
 
-from evenkeel.adapters.auto_scaling.read import machine_nodes
 from evenkeel.adapters.documents import UnreadableError, read_documents
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS, flavours_of
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
@@ -45,11 +44,10 @@ from evenkeel.adapters.kubernetes.read.workload_objects import (
     NodeShape,
     VolumeShape,
 )
-from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import NodeGroup, Shoot
-from evenkeel.domain.model.observations import Observation, Skipped
+from evenkeel.domain.model.observations import MachineNode, Observation, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
@@ -194,6 +192,8 @@ def read_objects(
         reason = Reason.of(Rule.FLAVOUR_NOT_LISTED, flavour=AUTO_SCALING, count=len(objects.of_aws.groups))
         objects.skipped.append(Skipped(namespace="", name=KIND, reason=reason))
     elif objects.of_aws.groups:
+        from evenkeel.adapters.auto_scaling.read import machine_nodes
+
         of_clusters, others = objects.of_aws.read(policy, now)
         groups += [member.group for member in of_clusters]
         nodes |= machine_nodes(of_clusters, orders=policy.demand_stage.orders)

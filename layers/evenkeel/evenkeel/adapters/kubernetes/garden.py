@@ -22,7 +22,6 @@ from evenkeel.adapters.kubernetes.objects import (
 from evenkeel.adapters.kubernetes.owners.base import ref_of
 from evenkeel.adapters.kubernetes.owners.worker import SHOOT, read_worker
 from evenkeel.application.errors import EvenkeelError, RejectedError
-from evenkeel.application.ports import Remaining
 from evenkeel.domain.model.groups import Shoot, shoot_of_namespace
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import quote
@@ -30,6 +29,7 @@ from evenkeel.record import ShootRelief
 
 if TYPE_CHECKING:  # plans from files read Shoots, and need no client
     from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+    from evenkeel.application.ports import Remaining
 
 _VERSION = SHOOT.versions[0]
 _WORKERS = ("spec", "provider", "workers")
@@ -43,7 +43,7 @@ _READ_SECONDS = 3.0
 class Garden:
     """The Shoots of one check."""
 
-    def __init__(self, api: "KubernetesApi", relief: ShootRelief, remaining: Remaining) -> None:
+    def __init__(self, api: "KubernetesApi", relief: ShootRelief, remaining: "Remaining") -> None:
         self._api = api
         self._relief = relief
         self._remaining = remaining
