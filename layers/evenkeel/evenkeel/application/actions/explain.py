@@ -35,9 +35,9 @@ from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
 from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.texts.drill import drill_text
-from evenkeel.texts.english import ago, in_words, problem_text, rfc3339, sentence, without_request_ids
+from evenkeel.texts.english import ago, in_words, problem_text, rfc3339, sentence, some_names, without_request_ids
 from evenkeel.texts.incidents import command_line, explains, incident_text, runbook, todo
-from evenkeel.texts.pool_numbers import chain_text, origin_text, some_names
+from evenkeel.texts.pool_numbers import chain_text, origin_text
 from evenkeel.validation import ConfigError
 
 _DECISIONS_TOLD = 3
