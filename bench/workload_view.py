@@ -21,13 +21,12 @@ from bench.rows import Rows, peak, share_of, timed
 from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.client.api import PAGE
-from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.bootstrap import SystemClock
 from evenkeel.domain.demand.advice import advise
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import GroupOffer, PoolOffer, ScaleDownState
 from evenkeel.domain.model.groups import GroupKey, PoolId
-from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.observations import MachineNode, Observation
 from evenkeel.record import ClusterRecord
 from sandbox.kube.access import kubeconfig
 from sandbox.template import Template

@@ -34,11 +34,11 @@ from evenkeel.application.ports import (
     Versions,
 )
 from evenkeel.application.rebalancing.decisions import fit
-from evenkeel.application.rebalancing.ports import MachineNode, SteadyCluster
+from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
-from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.observations import MachineNode, Observation
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.workload import Workload

@@ -13,11 +13,11 @@ from typing import Any, cast
 from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError
 from evenkeel.application.ports import Queue
-from evenkeel.application.rebalancing.ports import Clusters, MachineNode
+from evenkeel.application.rebalancing.ports import Clusters
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.demand.requests import CPU
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
-from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.observations import MachineNode, Observation
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Unscheduled, Workload
 from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft, deletion_candidates, marks_left

@@ -10,10 +10,9 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from evenkeel.application.actions.table import ACTIONS
 from evenkeel.texts.english import counted, rfc3339
 from evenkeel_cli.answers import alike, print_in_form
-from evenkeel_cli.stack_client import ask_of_all, ask_or_fail, pages, unchanged_since
+from evenkeel_cli.stack_client import READERS, ask_of_all, ask_or_fail, pages, unchanged_since
 from evenkeel_cli.terminal import (
     BAD_INPUT,
     CANNOT_READ,
@@ -119,12 +118,20 @@ def perform(  # noqa: PLR0913 (what a command has)
     """Perform an action on a cluster, or on the clusters of ``--all`` or ``--selector`` after a confirmation."""
     given = {name: value for name, value in fields.items() if value is not False}
     _refuse_several(cluster, given.get("selector"), everything=everything)
-    if ACTIONS[action].touches is None or cluster is not None:
+    if cluster is not None or not _touches_several(action):
         _act(action, stack, cluster, output, given)
     elif everything or given.get("selector"):
         _act_on_several(action, stack, {**({"all": True} if everything else {}), **given}, output, yes=yes)
     else:
         fail(["say which clusters: --cluster ID, --selector env=prod, or --all"])
+
+
+def _touches_several(action: str) -> bool:
+    if action in READERS:
+        return False
+    from evenkeel.application.actions.table import ACTIONS
+
+    return ACTIONS[action].touches is not None
 
 
 def _refuse_several(cluster: str | None, selector: str | None, *, everything: bool) -> None:
@@ -166,6 +173,8 @@ def _confirmed(
 
     Returns the answers of the confirmed clusters by cluster id, and True if every listed cluster is one of them.
     """
+    from evenkeel.application.actions.table import ACTIONS
+
     answer = ask_of_all(action, stack, {**fields, "list": True})
     listed, untouched = answer["clusters"], answer.get("untouched", 0)
     # If the user named one cluster and this cluster fails, exit as an action on a single cluster does.

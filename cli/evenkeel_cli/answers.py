@@ -15,9 +15,8 @@ from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import Severity
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.values import printable
-from evenkeel.texts.english import ago, counted, rfc3339, without_request_ids
+from evenkeel.texts.english import MOST_NAMED, ago, counted, rfc3339, some_names, without_request_ids
 from evenkeel.texts.incidents import KIND_NAMES, outage_text
-from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
 from evenkeel_cli.terminal import Output, cell, print_line, print_table, say, say_document, table, terminal
 
 _Json = Mapping[str, Any]

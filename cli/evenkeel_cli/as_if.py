@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from evenkeel.adapters.auto_scaling.installers import EKS_NODE_GROUP
-from evenkeel.adapters.auto_scaling.read import no_room
 from evenkeel.adapters.own_annotations import POOL_LABEL, Reading, read_annotations
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
@@ -39,6 +38,8 @@ def with_tags(observation: Observation, tags: Tags) -> Observation:
 def _tagged(group: NodeGroup, new: Mapping[str, str]) -> NodeGroup:
     if not new:
         return group
+    from evenkeel.adapters.auto_scaling.read import no_room  # few plans have Auto Scaling groups
+
     tags = {**group.identity.labels, **new}
     identity = replace(group.identity, labels=tags, pool_label=tags.get(POOL_LABEL))
     settings = read_annotations(tags, Reading(name=group.key.name))

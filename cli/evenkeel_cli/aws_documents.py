@@ -1,6 +1,7 @@
 """Read what the AWS command line prints about Auto Scaling groups, scaling activities, node groups and instance types.
 
-botocore's service models list the fields of an answer. So the values here are the ones that boto3 returns.
+botocore's service models list the fields of an answer. So the values here are the ones that boto3 returns. Few plans
+read answers of AWS, so the modules that read them are imported where an answer is read.
 """
 
 import shlex
@@ -8,10 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evenkeel.adapters.auto_scaling.installers import clusters_of
-from evenkeel.adapters.auto_scaling.read import Member, read_groups, tags_of
 from evenkeel.adapters.own_annotations import OWN
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import NodeGroup
@@ -21,6 +21,9 @@ from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import printable, quote
 from evenkeel.record import ClusterPolicy
 from evenkeel.validation import ConfigError
+
+if TYPE_CHECKING:
+    from evenkeel.adapters.auto_scaling.read import Member
 
 # Field of an answer -> the service, and the operation that answers with it.
 _ANSWERS = {
@@ -96,12 +99,14 @@ class AwsDocuments:
         more = len(faults) - _MOST_FAULTS
         return faults if more <= 0 else [*faults[:_MOST_FAULTS], f"{more} more values are bad"]
 
-    def read(self, policy: ClusterPolicy, now: datetime) -> tuple[list[Member], list[Skipped]]:
+    def read(self, policy: ClusterPolicy, now: datetime) -> tuple[list["Member"], list[Skipped]]:
         """Return the node groups, and the skipped Auto Scaling groups with the reasons.
 
         Raises:
             ConfigError: The groups are of several accounts or Regions. A cluster has its groups in one.
         """
+        from evenkeel.adapters.auto_scaling.read import read_groups
+
         arns = (str(group.get("AutoScalingGroupARN", "")).split(":") for group in self.groups)
         places = sorted({f"{arn[4]} {arn[3]}" for arn in arns if len(arn) > 4})
         if len(places) > 1:
@@ -178,6 +183,8 @@ def _labelled(group: NodeGroup, on_demand: str) -> NodeGroup:
 
 def is_of_cluster(group: Mapping[str, Any]) -> bool:
     """Return True if an Auto Scaling group has a tag of a Kubernetes cluster, its autoscaler, or Evenkeel."""
+    from evenkeel.adapters.auto_scaling.read import tags_of
+
     tags = tags_of(group)
     return bool(clusters_of(tags)) or any(key.startswith(_OF_CLUSTERS) for key in tags)
 
@@ -209,7 +216,7 @@ def answer_of(document: object) -> Mapping[str, Any] | None:
 
 @cache
 def _service(name: str) -> Any:
-    from botocore.session import get_session  # takes 0.1 s of CPU, and few plans read answers of AWS
+    from botocore.session import get_session  # takes 0.1 s of CPU
 
     return get_session().get_service_model(name)
 

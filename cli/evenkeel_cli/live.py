@@ -23,7 +23,7 @@ from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.application.errors import AccessError, ClusterUnavailableError
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.observe import lacks_pods, read_cluster, with_workload
-from evenkeel.application.rebalancing.plan import SeePods
+from evenkeel.application.rebalancing.see_pods import SeePods
 from evenkeel.bootstrap import SystemClock
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.observations import Observation

@@ -1,15 +1,10 @@
 """Read objects from files in the format of kubectl's output: a List, one object, or several documents."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import MsgspecError
-from msgspec.json import Decoder, encode
-
-from evenkeel.adapters.auto_scaling.read import machine_nodes
 from evenkeel.adapters.documents import UnreadableError, read_documents
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS, flavours_of
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
@@ -33,100 +28,23 @@ from evenkeel.adapters.kubernetes.read.node_templates import (
     running_nodes,
     template_of,
 )
-from evenkeel.adapters.kubernetes.read.pods import Pods, PodShape, Shape
-from evenkeel.adapters.kubernetes.read.workload_objects import (
-    AttachmentShape,
-    BudgetShape,
-    ClaimShape,
-    ClassShape,
-    CsiNodeShape,
-    DaemonSetShape,
-    NamespaceShape,
-    NodeShape,
-    VolumeShape,
-)
-from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import NodeGroup, Shoot
-from evenkeel.domain.model.observations import Observation, Skipped
+from evenkeel.domain.model.observations import MachineNode, Observation, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.values import BadValueError
-from evenkeel.domain.model.workload import Workload
 from evenkeel.validation import ConfigError
 from evenkeel_cli.aws_documents import KIND, AwsDocuments, answer_of
 from evenkeel_cli.cluster_file import ClusterFile
 
-# The shape of each kind, by API group and kind. The core group has no name, so v1 replaces it. ``_sort`` handles nodes.
-_SHAPES: Mapping[tuple[str, str], type[Shape]] = {
-    ("v1", "Pod"): PodShape,
-    ("v1", "Namespace"): NamespaceShape,
-    ("v1", "PersistentVolume"): VolumeShape,
-    ("v1", "PersistentVolumeClaim"): ClaimShape,
-    ("storage.k8s.io", "StorageClass"): ClassShape,
-    ("storage.k8s.io", "CSINode"): CsiNodeShape,
-    ("storage.k8s.io", "VolumeAttachment"): AttachmentShape,
-    ("policy", "PodDisruptionBudget"): BudgetShape,
-    ("apps", "DaemonSet"): DaemonSetShape,
-}
+if TYPE_CHECKING:
+    from evenkeel_cli.workload_files import WorkloadFiles
+
 # How the AWS command line is asked for other answers than objects, by type.
 _OF_AWS = {
     "list": ": of the AWS command line, give a whole answer, without --query",
     "str": ": of the AWS command line, give an answer with --output json",
 }
-_KINDS = {kind: shape for (_, kind), shape in _SHAPES.items()} | {"Node": NodeShape}
-
-
-class _WorkloadFiles:
-    """The objects of a workload cluster that the files contain.
-
-    Args:
-        needs_pods: If True, ``read`` returns None for files without pods: they do not show which nodes are in use.
-    """
-
-    def __init__(self, *, needs_pods: bool = False) -> None:
-        self._needs_pods = needs_pods
-        self._items: dict[str, list[Any]] = defaultdict(list)
-        self._nodes: list[NodeShape] = []
-        self._pods = Pods()
-
-    def take(self, item: Mapping[str, Any]) -> None:
-        """Read one object. Raises ConfigError with the object's kind and name, and the fault."""
-        kind = str(item["kind"])
-        try:
-            shape: Any = Decoder(_KINDS[kind]).decode(encode(item))
-            if isinstance(shape, DaemonSetShape):
-                shape = shape.as_pod()
-            if isinstance(shape, NodeShape):
-                shape.read({})
-                self._nodes.append(shape)
-            else:
-                self._items[kind].append(self._pods.read(shape) if isinstance(shape, PodShape) else shape.read())
-        except (MsgspecError, BadValueError, TypeError, ValueError) as error:
-            name = "/".join(part for part in name_of(item) if part)
-            raise ConfigError([f"{f'{kind} {name}'.strip()}: {' '.join(str(error).split())[:200]}"]) from None
-
-    def read(self, machines: Mapping[str, MachineNode]) -> Workload | None:
-        """Return the workload; None if pods are needed and the files contain none.
-
-        ``machines``: the machines of the files, by node name.
-        """
-        if self._needs_pods and "Pod" not in self._items:
-            return None
-        kinds = {kind: tuple(items) for kind, items in self._items.items()}
-        limits = dict(kinds.get("CSINode", ()))
-        nodes = [shape.read(machines) for shape in self._nodes]
-        return Workload(
-            pods=kinds.get("Pod", ()),
-            nodes=tuple(replace(node, attach_limits=limits.get(node.name, {})) for node in nodes),
-            claims=kinds.get("PersistentVolumeClaim", ()),
-            volumes=kinds.get("PersistentVolume", ()),
-            attachments=kinds.get("VolumeAttachment", ()),
-            storage_classes=kinds.get("StorageClass", ()),
-            budgets=kinds.get("PodDisruptionBudget", ()),
-            namespaces=dict(kinds.get("Namespace", ())),
-            daemon_sets=kinds.get("DaemonSet", ()),
-        )
 
 
 @dataclass(kw_only=True)
@@ -138,7 +56,7 @@ class _Sorted:
     # By API group, kind, namespace and name.
     templates: dict[tuple[str, str, str, str], Mapping[str, Any]] = field(default_factory=dict)
     nodes: list[Mapping[str, Any]] = field(default_factory=list)
-    workload: _WorkloadFiles | None = None  # None: the record has neither demand nor workload
+    workload: "WorkloadFiles | None" = None  # None: the record has neither demand nor workload
     of_aws: AwsDocuments = field(default_factory=AwsDocuments)
     skipped: list[Skipped] = field(default_factory=list)
     # The objects that are skipped because of their kind, by apiVersion and kind: their number, and the rule.
@@ -168,7 +86,9 @@ def read_objects(
     listings = {flavour.name: Listing(flavour=flavour) for flavour in flavours_of(policy.flavours)}
     objects = _Sorted(listings=listings, of_aws=of_aws or AwsDocuments())
     if policy.demand_stage is not DemandStage.OFF or policy.workload is not None:
-        objects.workload = _WorkloadFiles(needs_pods=policy.demand_stage is DemandStage.OFF)
+        from evenkeel_cli.workload_files import WorkloadFiles
+
+        objects.workload = WorkloadFiles(needs_pods=policy.demand_stage is DemandStage.OFF)
     _read_files(files, objects, by_node)
     for listing in objects.listings.values():
         for item in _alone(listing, objects):
@@ -194,6 +114,8 @@ def read_objects(
         reason = Reason.of(Rule.FLAVOUR_NOT_LISTED, flavour=AUTO_SCALING, count=len(objects.of_aws.groups))
         objects.skipped.append(Skipped(namespace="", name=KIND, reason=reason))
     elif objects.of_aws.groups:
+        from evenkeel.adapters.auto_scaling.read import machine_nodes
+
         of_clusters, others = objects.of_aws.read(policy, now)
         groups += [member.group for member in of_clusters]
         nodes |= machine_nodes(of_clusters, orders=policy.demand_stage.orders)
@@ -241,14 +163,9 @@ def _sort(
         if objects.workload is not None:
             objects.workload.take(item)
         return None if by_node or objects.workload is not None else Reason.of(Rule.NODES_NOT_READ)
-    if (group, kind) in _SHAPES:
-        if objects.workload is None:
-            return Reason.of(Rule.DEMAND_OFF, kind=kind)
-        objects.workload.take(item)
-        return None
     flavour = next((flavour for flavour in FLAVOURS.values() if _knows(flavour, group, version, kind)), None)
     if flavour is None:
-        return Reason.of(Rule.UNKNOWN_KIND, kind=kind, version=item["apiVersion"] or "no apiVersion")
+        return _sort_other(item, group, objects)
     if flavour.name not in objects.listings:
         return Reason.of(Rule.FLAVOUR_NOT_LISTED, flavour=flavour.name)
     if is_template(flavour, group, version, kind):
@@ -257,6 +174,19 @@ def _sort(
         objects.machines.setdefault(flavour.name, []).append(item)
     else:
         objects.listings[flavour.name].objects.setdefault(kind, []).append(item)
+    return None
+
+
+def _sort_other(item: Mapping[str, Any], group: str, objects: _Sorted) -> Reason | None:
+    """Add an object of a workload cluster. If it is skipped, return the reason; otherwise None."""
+    from evenkeel_cli.workload_files import SHAPES  # few files have such objects
+
+    kind = str(item["kind"])
+    if (group, kind) not in SHAPES:
+        return Reason.of(Rule.UNKNOWN_KIND, kind=kind, version=item["apiVersion"] or "no apiVersion")
+    if objects.workload is None:
+        return Reason.of(Rule.DEMAND_OFF, kind=kind)
+    objects.workload.take(item)
     return None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,7 +11,7 @@ from evenkeel.adapters.kubernetes.flavours import flavours_of
 from evenkeel.adapters.kubernetes.objects import Object
 from evenkeel.application.errors import NoMachineApiError
 from evenkeel.application.rebalancing.decisions import plan_json, plan_message
-from evenkeel.application.rebalancing.plan import SeePods, with_pods
+from evenkeel.application.rebalancing.see_pods import SeePods, with_pods
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
@@ -20,7 +20,6 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
-from evenkeel_cli.actions import plan_of_stack
 from evenkeel_cli.answers import group_names, print_plan, print_pools
 from evenkeel_cli.as_if import Tags, mark_pools, tags_of, terraform, with_tags
 from evenkeel_cli.aws_documents import AwsDocuments
@@ -36,7 +35,6 @@ from evenkeel_cli.inputs import (
 )
 from evenkeel_cli.objects import objects_of, read_objects
 from evenkeel_cli.proposals import Target, heading, lines, propose_marks, propose_places
-from evenkeel_cli.split_groups import SplitGroup, split_groups
 from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import (
     BAD_INPUT,
@@ -49,6 +47,9 @@ from evenkeel_cli.terminal import (
     say_lines,
     terminal,
 )
+
+if TYPE_CHECKING:
+    from evenkeel_cli.split_groups import SplitGroup
 
 _NO_POOL = 4
 _OTHER_SOURCES = "--kubeconfig or --context to read a cluster, or --auto-scaling to read AWS"
@@ -88,6 +89,8 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     if stack is not None:
         if cluster is None or any((file, record, state, now, namespace, grow, shrink, kubeconfig, context)):
             fail(["--stack plans for a registered cluster: give --cluster with its id, and no other input"])
+        from evenkeel_cli.actions import plan_of_stack  # with the clients of AWS
+
         plan_of_stack(stack, cluster, output)
         return
     if cluster is not None and record is not None:
@@ -122,7 +125,7 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     # Without a record, each plan proposes the next pools. A record says which pools its author wants.
     advice = _Advice()
     if not planned.pools or not record:
-        split = tuple(split_groups(of_aws.groups_of_clusters(policy), policy, moment))
+        split = _split(of_aws, policy, moment) if of_aws.groups else ()
         alike = replace(observation, groups=tuple(of_aws.with_purchases(observation.groups)))
         advice = replace(_advice(alike, planned, policy, texts, target), split=split)
     _print_and_exit(make(with_tags(observation, advice.tags)) if advice.tags else planned, before, output, advice)
@@ -145,7 +148,7 @@ class _Advice:
     tags: Tags = field(default_factory=dict)  # the plan is made as if Auto Scaling groups had these tags
     terraform: Sequence[str] = ()  # how to set these tags in Terraform
     left_out: Sequence[str] = ()  # the Auto Scaling groups that get no tag, and why
-    split: Sequence[SplitGroup] = ()  # the groups that span zones
+    split: "Sequence[SplitGroup]" = ()  # the groups that span zones
 
     def document(self) -> dict[str, Any]:
         """Return what is said about Auto Scaling groups, by the names that programs use."""
@@ -236,6 +239,12 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, advice: _A
         fail(waiting, code)
     if code:
         raise typer.Exit(code)
+
+
+def _split(of_aws: AwsDocuments, policy: ClusterFile, now: datetime) -> "Sequence[SplitGroup]":
+    from evenkeel_cli.split_groups import split_groups
+
+    return tuple(split_groups(of_aws.groups_of_clusters(policy), policy, now))
 
 
 def _session(role_arn: str | None) -> Any:

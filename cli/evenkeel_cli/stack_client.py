@@ -22,8 +22,12 @@ from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, CommandEr
 # The size of the largest event in characters of JSON, enough for several hundred records. Lambda accepts 6 MB, but the
 # DynamoDB transactions for so many records would take too long.
 _LARGEST_EVENT = 200_000
+# The actions that only read, whatever their fields. The table of actions says the same, but with the classes of every
+# plan and record, which a command that only prints an answer does not need.
+READERS = frozenset({"status", "explain", "history", "record", "plan", "readiness", "export"})
 # Logical ids of functions in template.yaml, by ``Right``. The function with the most rights is first.
-_FUNCTIONS = {"administer": "AdminFunction", "write": "OperatorFunction", "read": "WidgetFunction"}
+_READ = "read"
+_FUNCTIONS = {"administer": "AdminFunction", "write": "OperatorFunction", _READ: "WidgetFunction"}
 # The functions that a stack has only with a parameter, and what to do for them.
 _OPTIONAL_FUNCTIONS = {
     "NotifyFunction": "deploy it with an alert channel, such as ChatTopicArn",
@@ -136,17 +140,22 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         CannotAskError: no stack of that name, no credentials or rights, no answer, or the function failed.
     """
-    from evenkeel.application.actions.call import Right
-    from evenkeel.application.actions.table import right_needed
-
-    right = right_needed(event)
+    right = _right(event)
     function, deployed = _FUNCTIONS[right], Stack(stack)
-    if right is not Right.READ:
+    if right != _READ:
         event = {**event, **deployed.caller()}
     payload = deployed.invoke(function, event)
     if not isinstance(payload, dict) or not isinstance(payload.get("message"), str) or not _has_objects(payload):
         raise CannotAskError(f"{function} of stack {stack} answered {quote(payload)}: that is none of Evenkeel's")
     return payload
+
+
+def _right(event: Mapping[str, Any]) -> str:
+    if event["action"] in READERS:
+        return _READ
+    from evenkeel.application.actions.table import right_needed
+
+    return right_needed(event)
 
 
 def _has_objects(answer: Mapping[str, Any]) -> bool:
@@ -156,7 +165,7 @@ def _has_objects(answer: Mapping[str, Any]) -> bool:
 
 def ask_quickly(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to an event that only reads, for completion. Raises whatever goes wrong."""
-    aws, function = session(), _FUNCTIONS["read"]
+    aws, function = session(), _FUNCTIONS[_READ]
     stacks = aws.client("cloudformation", config=_QUICK_CONFIG)
     name = stacks.describe_stack_resource(StackName=stack, LogicalResourceId=function)["StackResourceDetail"]
     functions = aws.client("lambda", config=_QUICK_CONFIG)
@@ -257,9 +266,6 @@ def ask_or_fail(
     action: str, stack: str, cluster: str | None, fields: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the stack's answer. Exit if there is no answer, or if the answer reports a failure."""
-    from evenkeel.application.actions.call import Right
-    from evenkeel.application.actions.table import right_needed
-
     values = {name: value for name, value in (fields or {}).items() if value not in (None, [])}
     if values.get("selector") is not None and cluster == "*":
         cluster = None
@@ -267,7 +273,7 @@ def ask_or_fail(
     try:
         answer = ask(stack, event)
     except KeyboardInterrupt:
-        if right_needed(event) is Right.READ or values.get("list"):
+        if _right(event) == _READ or values.get("list"):
             raise
         history = f"evenkeel history --stack {stack} tells"
         say(f"evenkeel: interrupted: the stack goes on with what it was asked for by then: {history}", err=True)
@@ -275,7 +281,7 @@ def ask_or_fail(
     if not answer.get("ok"):
         fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
     if answer.get("unknown") and "after" not in values:  # only for the first page
-        from evenkeel.texts.pool_numbers import unknown_text
+        from evenkeel.texts.english import unknown_text
 
         say(f"evenkeel: {unknown_text(answer['unknown'])}", err=True)
     return answer

@@ -14,7 +14,7 @@ from threading import Timer
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.measure import measure_renderables
 from rich.table import Table
 from rich.text import Text
@@ -92,19 +92,39 @@ def table() -> Table:
 def print_table(console: Console, rows: Table) -> None:
     """Print a table. If it is too wide, columns wrap at words. A word is cut only if this is not enough.
 
-    rich alone makes the widest column narrower, even if this cuts its words and another column has spaces.
+    rich alone makes the widest column narrower, even if this cuts its words and another column has spaces. A table that
+    fits is printed as text, because rich takes seconds to lay out the tables of a large plan.
     """
+    texts = [[Text(str(column.header), "table.header"), *map(_text, column.cells)] for column in rows.columns]
+    widths = [max(text.cell_len for text in column) for column in texts]
+    if sum(widths) > console.width - len(widths):
+        _wrap_columns(console, rows)
+        console.print(rows)
+        return
+    for column, of_column, width in zip(rows.columns, texts, widths, strict=True):
+        for text in of_column:
+            gap = width - text.cell_len
+            text.pad_left(gap) if column.justify == "right" else text.pad_right(gap)
+    console.print(Text("\n").join(Text(" ").join(row) for row in zip(*texts, strict=True)), soft_wrap=True)
+
+
+def _text(cell: RenderableType) -> Text:
+    return cell.copy() if isinstance(cell, Text) else Text(str(cell))
+
+
+def _wrap_columns(console: Console, rows: Table) -> None:
+    """Set the widths of columns that wrap, if no word must be cut."""
     columns = rows.columns
     sizes = [measure_renderables(console, console.options, [column.header, *column.cells]) for column in columns]
     space = console.width - len(columns)  # without the padding
-    if sum(size.minimum for size in sizes) <= space:
-        widths = [size.maximum for size in sizes]
-        while sum(widths) > space:
-            may_wrap = [number for number, size in enumerate(sizes) if widths[number] > size.minimum]
-            widths[max(may_wrap, key=widths.__getitem__)] -= 1
-        for column, width in zip(columns, widths, strict=True):
-            column.width = width
-    console.print(rows)
+    if sum(size.minimum for size in sizes) > space:
+        return
+    widths = [size.maximum for size in sizes]
+    while sum(widths) > space:
+        may_wrap = [number for number, size in enumerate(sizes) if widths[number] > size.minimum]
+        widths[max(may_wrap, key=widths.__getitem__)] -= 1
+    for column, width in zip(columns, widths, strict=True):
+        column.width = width
 
 
 def say(text: str, *, err: bool = False) -> None:

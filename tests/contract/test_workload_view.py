@@ -15,7 +15,8 @@ from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.client import api as adapter_client
 from evenkeel.adapters.kubernetes.read import workload as adapter_workload
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, TooLargeError
-from evenkeel.application.rebalancing.ports import MachineNode, WorkloadCluster
+from evenkeel.application.rebalancing.ports import WorkloadCluster
+from evenkeel.domain.model.observations import MachineNode
 from evenkeel.domain.model.workload import Node, Pod, Workload
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI

@@ -21,14 +21,14 @@ from evenkeel.application.ports import (
     StoredCluster,
     Versions,
 )
-from evenkeel.application.rebalancing.ports import Clusters, MachineNode, WorkloadCluster
+from evenkeel.application.rebalancing.ports import Clusters, WorkloadCluster
 from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.domain.fleet.check_times import Timer
 from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
-from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.observations import MachineNode, Observation
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.rebalancing.health.backoff import record_failure

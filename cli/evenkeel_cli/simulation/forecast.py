@@ -13,11 +13,12 @@ from functools import partial
 
 from evenkeel.access_config import KubeconfigAccess, SameAccess, WorkloadEntry
 from evenkeel.application.ports import Remaining
-from evenkeel.application.rebalancing.ports import MachineNode, WorkloadCluster
+from evenkeel.application.rebalancing.ports import WorkloadCluster
 from evenkeel.domain.demand.node_info import NodeInfo as RealNodeInfo
 from evenkeel.domain.demand.pods import daemon_sets_of
 from evenkeel.domain.demand.requests import CPU, MEMORY, PODS, counts
 from evenkeel.domain.model.groups import Bounds, GroupKey, GroupTemplate, NodeGroup, State
+from evenkeel.domain.model.observations import MachineNode
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import HOSTNAME, ZONE, Node, Pod, Workload
 from evenkeel.record import ClusterPolicy, ClusterRecord

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from fractions import Fraction
 
-from evenkeel.application.rebalancing.ports import MachineNode
+from evenkeel.domain.model.observations import MachineNode
 from evenkeel.domain.model.workload import (
     ZONE,
     Container,

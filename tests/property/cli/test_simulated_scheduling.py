@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot
 from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.observations import MachineNode
 from evenkeel.domain.model.workload import Pod, Workload
 from evenkeel_cli.simulation.scenario import NodeSize, PodsSetup
 from evenkeel_cli.simulation.scheduling import NodeInfo, PodGroup, Scheduler, fill

@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
+from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import ACTIONS
 from evenkeel.domain.model.values import near
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
@@ -70,6 +71,15 @@ def test_each_field_of_an_action_is_an_option_with_the_same_help(name: str) -> N
     assert ("selector" in options) == bool(action.touches or action.of_all)
     assert ("yes" in options) == bool(action.touches or name in ("restore", "drill"))
     assert ("reason" in options) == (action.right != "read" or name == "drill")
+
+
+def test_actions_that_only_read_are_those_of_the_table() -> None:
+    only_read = {
+        name
+        for name, action in ACTIONS.items()
+        if action.right is Right.READ and not action.rights_with and action.touches is None
+    }
+    assert only_read == stack_client.READERS
 
 
 def test_each_command_has_a_panel_and_examples_that_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from evenkeel.adapters.kubernetes.read.workload_objects import (
     NodeShape,
     VolumeShape,
 )
-from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.demand.requests import request_of
+from evenkeel.domain.model.observations import MachineNode
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import (

@@ -13,10 +13,10 @@ from evenkeel.access_config import WorkloadEntry
 from evenkeel.adapters.kubernetes.read import workload as module
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.application.errors import AccessRefusedError, ClusterUnavailableError, TooLargeError
-from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.demand.pods import unplaceable
 from evenkeel.domain.demand.requests import request_of
 from evenkeel.domain.model.groups import Machine
+from evenkeel.domain.model.observations import MachineNode
 from evenkeel.domain.model.workload import Owner
 from sandbox.template import ROOT
 from tests.builders import key

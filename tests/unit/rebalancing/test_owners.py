@@ -18,8 +18,8 @@ from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, LAX_GREEDY
 from evenkeel.domain.rebalancing.membership.numbers import Change
-from evenkeel.texts.english import texts
-from evenkeel.texts.pool_numbers import MOST_NAMED, command_text
+from evenkeel.texts.english import MOST_NAMED, texts
+from evenkeel.texts.pool_numbers import command_text
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.cluster_file import ClusterFile
 from tests import objects

@@ -10,6 +10,8 @@ import evenkeel
 # The package is found by its path, because a checkout and the folders above it may also be named "evenkeel".
 _PACKAGE = PurePath(evenkeel.__file__).parent
 _T = TypeVar("_T")
+# The cause of an entry that replaces an unreadable decision. Its `what` is the fault.
+UNREADABLE = "unreadable"
 
 
 class EvenkeelError(Exception):

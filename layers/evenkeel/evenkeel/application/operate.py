@@ -20,8 +20,7 @@ from evenkeel.application.errors import (
 from evenkeel.application.ports import Executor, Remaining, sequentially
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, quote
-from evenkeel.texts.english import rfc3339
-from evenkeel.texts.pool_numbers import unknown_text
+from evenkeel.texts.english import rfc3339, unknown_text
 from evenkeel.validation import ConfigError, read_model
 
 _LONGEST_ID = 100  # the limit of ClusterId

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.alias_generators import to_camel
 
-from evenkeel.application.ports import UNREADABLE
+from evenkeel.application.errors import UNREADABLE
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.problems import Problem

@@ -22,8 +22,6 @@ from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRec
 NAMELESS = "NAME"
 # The runbooks, a file of this repository, if no setting names the URL of a published copy.
 RUNBOOKS = "docs/operate/runbooks.md"
-# The cause of an entry that replaces an unreadable decision. Its `what` is the fault.
-UNREADABLE = "unreadable"
 
 
 class DetailType(StrEnum):

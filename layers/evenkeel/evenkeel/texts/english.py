@@ -19,7 +19,7 @@ The program never parses these sentences, so a changed template affects only wha
 import json
 import re
 import string
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -30,10 +30,11 @@ from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.reasons import Fact, Reason
 from evenkeel.domain.model.values import quote
-from evenkeel.domain.rebalancing.bounds import strategies
 
 Facts = Mapping[str, Fact]
 
+# The most names in a list. A pool may have thousands of members.
+MOST_NAMED = 12
 _REQUEST_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
 _OPTIONAL = re.compile(r"\[([^]|]*)(?:\|([^]]*))?\]")
 
@@ -78,6 +79,16 @@ def duration(seconds: float) -> str:
     if minutes:
         return f"{minutes} min {rest:02} s" if rest else f"{minutes} min"
     return f"{rest} s"
+
+
+def some_names(names: Sequence[str]) -> str:
+    """Return the first names as text, and the number of further names."""
+    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+
+
+def unknown_text(clusters: Sequence[str]) -> str:
+    """Return the warning about clusters whose labels are unknown because their records cannot be read."""
+    return f"left out, since their labels cannot be read: {some_names(clusters)}"
 
 
 def counted(number: int, noun: str = "node", plural: str = "") -> str:
@@ -241,7 +252,9 @@ def _daemon_sets(facts: Facts) -> str:
 
 def _sizing(facts: Facts) -> str:
     """Return the sentence with which the pool's strategy explains the sizes."""
-    template = next(strategy.sentence for strategy in strategies.STRATEGIES if strategy.name == facts["strategy"])
+    from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES  # with the classes of a plan
+
+    template = next(strategy.sentence for strategy in STRATEGIES if strategy.name == facts["strategy"])
     return fill(template, facts)
 
 

@@ -1,7 +1,6 @@
 """Texts about PoolMinimum and PoolMaximum: their origin, the diff of a fix, and the command that applies the fix."""
 
 import json
-from collections.abc import Sequence
 
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import (
@@ -15,10 +14,8 @@ from evenkeel.domain.model.groups import (
 )
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.rebalancing.membership.numbers import Change, Fix, Unfixable
-from evenkeel.texts.english import fill, in_words, texts
+from evenkeel.texts.english import MOST_NAMED, fill, in_words, some_names, texts
 
-# The most names in a list. A pool may have thousands of members.
-MOST_NAMED = 12
 # The resources whose numbers are in a list, which a patch would replace as a whole.
 _WITH_LISTS = {"Cluster": "cluster", "Rancher Cluster": "clusters.provisioning.cattle.io"}
 
@@ -45,16 +42,6 @@ def _source(origin: Origin) -> str:
     added = [f"{share.desired} ({share.owner.ref}{_entry(share.owner.ref)})" for share in origin.owners]
     rest = ["the bounds of members without an owner"] if origin.groups else []
     return f"the sum of {some_names([*added, *rest])}"
-
-
-def some_names(names: Sequence[str]) -> str:
-    """Return the first names as text, and the number of further names."""
-    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
-
-
-def unknown_text(clusters: Sequence[str]) -> str:
-    """Return the warning about clusters whose labels are unknown because their records cannot be read."""
-    return f"left out, since their labels cannot be read: {some_names(clusters)}"
 
 
 def _entry(ref: OwnerRef) -> str:

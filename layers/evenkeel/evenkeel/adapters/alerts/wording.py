@@ -14,9 +14,8 @@ from evenkeel.domain.incidents.causes import Cause, CauseKind, ClusterIncident, 
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Change, Incident, IncidentKind, Severity
 from evenkeel.domain.model.values import printable
-from evenkeel.texts.english import counted
+from evenkeel.texts.english import counted, some_names
 from evenkeel.texts.incidents import cause_text, cause_title, zone_todo_of_alert
-from evenkeel.texts.pool_numbers import some_names
 
 # The largest number of lines, and of characters, that a message about several incidents has below its title. They fit
 # the limits of the services: Teams accepts 28 KB, and Slack shows 4,000 characters in full.

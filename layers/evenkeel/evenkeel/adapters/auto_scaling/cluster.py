@@ -36,11 +36,10 @@ from evenkeel.application.errors import (
     EvenkeelError,
     RejectedError,
 )
-from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Shoot
-from evenkeel.domain.model.observations import Observation, Skipped
+from evenkeel.domain.model.observations import MachineNode, Observation, Skipped
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason

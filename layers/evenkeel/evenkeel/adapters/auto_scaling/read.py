@@ -48,7 +48,6 @@ from evenkeel.adapters.own_annotations import (
     Reading,
     read_annotations,
 )
-from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER, READS_MAY_BE_OLD, SIZE_TAGS
 from evenkeel.domain.model.groups import (
     UNNAMED_BY_AWS,
@@ -66,7 +65,7 @@ from evenkeel.domain.model.groups import (
     Unreadable,
     WrittenByUs,
 )
-from evenkeel.domain.model.observations import Skipped
+from evenkeel.domain.model.observations import MachineNode, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import BadValueError, quote, read_count

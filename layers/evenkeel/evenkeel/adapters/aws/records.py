@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
 from evenkeel.adapters.codec import dump_stored, keep_unknown, read_stored
-from evenkeel.application.errors import UnknownClusterError
-from evenkeel.application.ports import UNREADABLE, CheckTimes, Registered, StoredCluster, Versions
+from evenkeel.application.errors import UNREADABLE, UnknownClusterError
+from evenkeel.application.ports import CheckTimes, Registered, StoredCluster, Versions
 from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import GroupKey, PoolId

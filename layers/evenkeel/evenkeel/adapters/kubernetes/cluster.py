@@ -12,9 +12,8 @@ from evenkeel.adapters.kubernetes.write.patcher import Patcher, identity
 from evenkeel.adapters.kubernetes.write.status import emit_event, write_status
 from evenkeel.application.errors import EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
-from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Shoot
-from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.observations import MachineNode, Observation
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft

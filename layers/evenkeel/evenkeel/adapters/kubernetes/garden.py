@@ -8,9 +8,8 @@ quota.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.objects import (
     Object,
     annotations_of,
@@ -23,11 +22,14 @@ from evenkeel.adapters.kubernetes.objects import (
 from evenkeel.adapters.kubernetes.owners.base import ref_of
 from evenkeel.adapters.kubernetes.owners.worker import SHOOT, read_worker
 from evenkeel.application.errors import EvenkeelError, RejectedError
-from evenkeel.application.ports import Remaining
 from evenkeel.domain.model.groups import Shoot, shoot_of_namespace
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import quote
 from evenkeel.record import ShootRelief
+
+if TYPE_CHECKING:  # plans from files read Shoots, and need no client
+    from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+    from evenkeel.application.ports import Remaining
 
 _VERSION = SHOOT.versions[0]
 _WORKERS = ("spec", "provider", "workers")
@@ -41,7 +43,7 @@ _READ_SECONDS = 3.0
 class Garden:
     """The Shoots of one check."""
 
-    def __init__(self, api: KubernetesApi, relief: ShootRelief, remaining: Remaining) -> None:
+    def __init__(self, api: "KubernetesApi", relief: ShootRelief, remaining: "Remaining") -> None:
         self._api = api
         self._relief = relief
         self._remaining = remaining

@@ -22,9 +22,8 @@ from evenkeel.adapters.page.timeline import chart
 from evenkeel.adapters.page.view import Page, Section, Table
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.values import printable
-from evenkeel.texts.english import counted, duration, rfc3339
+from evenkeel.texts.english import MOST_NAMED, counted, duration, rfc3339
 from evenkeel.texts.incidents import outage_text
-from evenkeel.texts.pool_numbers import MOST_NAMED
 
 _OPEN_CARDS = 100  # the number of cards that are open at first; a browser needs time to lay out each open card
 _NOWHERE = {"base-uri": "'none'", "form-action": "'none'"}

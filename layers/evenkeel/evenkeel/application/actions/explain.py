@@ -13,7 +13,7 @@ from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, P
 from evenkeel.application.actions.overview import cause_summary, causes_of_cluster, overview, titles_of_causes
 from evenkeel.application.convergence.summary import pool_level
 from evenkeel.application.demand.summary import cluster_demand, pool_demand
-from evenkeel.application.errors import BadRequestError
+from evenkeel.application.errors import UNREADABLE, BadRequestError
 from evenkeel.application.plan_documents import (
     ONLY_WHEN_KNOWN,
     DecisionDocument,
@@ -22,7 +22,7 @@ from evenkeel.application.plan_documents import (
     or_named,
     read_decisions,
 )
-from evenkeel.application.ports import UNREADABLE, StoredCluster
+from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.application.rebalancing.preview import Preview, find_group, find_pool
 from evenkeel.domain.incidents.health import unreadable
@@ -35,9 +35,9 @@ from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
 from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.texts.drill import drill_text
-from evenkeel.texts.english import ago, in_words, problem_text, rfc3339, sentence, without_request_ids
+from evenkeel.texts.english import ago, in_words, problem_text, rfc3339, sentence, some_names, without_request_ids
 from evenkeel.texts.incidents import command_line, explains, incident_text, runbook, todo
-from evenkeel.texts.pool_numbers import chain_text, origin_text, some_names
+from evenkeel.texts.pool_numbers import chain_text, origin_text
 from evenkeel.validation import ConfigError
 
 _DECISIONS_TOLD = 3

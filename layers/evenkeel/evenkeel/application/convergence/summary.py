@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from evenkeel.application.plan_documents import LevelDocument, StepDocument
 from evenkeel.domain.model.convergence import Converging, Draining, Step
-from evenkeel.texts.english import counted, rfc3339, sentence
-from evenkeel.texts.pool_numbers import some_names
+from evenkeel.texts.english import counted, rfc3339, sentence, some_names
 
 
 def pool_level(report: Converging | None) -> LevelDocument | None:

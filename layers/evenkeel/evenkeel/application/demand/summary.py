@@ -14,8 +14,7 @@ from evenkeel.application.plan_documents import (
 from evenkeel.domain.model.demand import Advice, NodeAdvice, NotCounted, PendingPods, PoolAdvice, Unfit
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import quote
-from evenkeel.texts.english import counted, rfc3339, sentence
-from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
+from evenkeel.texts.english import MOST_NAMED, counted, rfc3339, sentence, some_names
 
 
 def pool_demand(advice: PoolAdvice | None) -> DemandDocument | None:

@@ -29,8 +29,8 @@ from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
-from evenkeel.texts.english import counted, outcome_text, problem_text, sentence, sentences
-from evenkeel.texts.pool_numbers import MOST_NAMED, origin_text
+from evenkeel.texts.english import MOST_NAMED, counted, outcome_text, problem_text, sentence, sentences
+from evenkeel.texts.pool_numbers import origin_text
 
 # The largest stored decision, in bytes. DynamoDB allows 400 KB for an item, including its keys.
 LARGEST_DECISION = 350_000

@@ -1,7 +1,7 @@
 """Plan a cluster from its observation and its stored state, for a check, a run or a preview."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -10,6 +10,7 @@ from evenkeel.application.errors import contained
 from evenkeel.application.ports import Clock, Remaining, StoredCluster
 from evenkeel.application.rebalancing.observe import observe, see_all_pods
 from evenkeel.application.rebalancing.ports import Cluster, Clusters
+from evenkeel.application.rebalancing.see_pods import SeePods, with_pods
 from evenkeel.domain.fleet.check_times import SteadyState, is_unreachable
 from evenkeel.domain.fleet.event_source import rests_until
 from evenkeel.domain.incidents.health import evaluate
@@ -27,9 +28,6 @@ from evenkeel.record import ControlRecord
 from evenkeel.texts.english import clock_text
 
 _log = logging.getLogger("evenkeel.check")
-
-SeePods = Callable[[Observation], Observation]
-"""A function that returns the observation with all pods and nodes added, if they can be read."""
 
 # How long a group is not written after the API server has refused a write to it. If every check retried the
 # write, plans with this group and plans without it would alternate, and each plan would revert the writes of the plan
@@ -173,16 +171,6 @@ def planned(
     """Return the observation and the plan made from it. Pods are read only if the plan depends on them."""
     make = partial(contained, stored.record.id, "it was planned")
     return with_pods(lambda seen: make(lambda: plan_for(stored, policy, seen, now)), observation, see_pods)
-
-
-def with_pods(
-    make: Callable[[Observation], Plan], observation: Observation, see_pods: SeePods
-) -> tuple[Observation, Plan]:
-    """Return the observation and the plan made from it. Pods are read only if the plan asks for them."""
-    plan = make(observation)
-    if plan.asks and (seen := see_pods(observation)) is not observation:
-        return seen, make(seen)
-    return observation, plan
 
 
 def plan_for(stored: StoredCluster, policy: Policy, observation: Observation, now: datetime) -> Plan:

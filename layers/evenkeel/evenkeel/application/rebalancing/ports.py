@@ -19,8 +19,8 @@ from evenkeel.application.ports import (
 )
 from evenkeel.application.survival.ports import DrillStore
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
-from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, PoolId, Shoot
-from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Shoot
+from evenkeel.domain.model.observations import MachineNode, Observation
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.states import PoolState
@@ -128,16 +128,6 @@ class ClusterClock:
     def sleep(self, seconds: float) -> None:
         """Wait for this many seconds."""
         self.clock.sleep(seconds)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MachineNode:
-    """The machine of a node, and its group."""
-
-    group: GroupKey
-    machine: Machine | None = None  # None: an instance pool has no object per machine
-    deleting: bool = False  # True: the machine is being deleted, whatever the node reports
-    is_sought: bool = False  # True: only a Node shows that this machine is one, whatever the machine reports
 
 
 class ClusterReader(Protocol):

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from evenkeel.application.errors import UNREADABLE
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
-from evenkeel.application.ports import UNREADABLE, StoredCluster
+from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rollout.ports import DecisionStore
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan

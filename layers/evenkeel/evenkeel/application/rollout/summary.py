@@ -7,9 +7,8 @@ from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rollout.readiness import Readiness
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 from evenkeel.domain.rollout.readiness import Hindrance
-from evenkeel.texts.english import counted
+from evenkeel.texts.english import counted, some_names
 from evenkeel.texts.incidents import incident_text
-from evenkeel.texts.pool_numbers import some_names
 
 
 def readiness_text(readiness: Readiness, stored: StoredCluster, needed: timedelta, now: datetime) -> str:

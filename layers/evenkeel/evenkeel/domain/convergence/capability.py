@@ -2,7 +2,6 @@
 
 from evenkeel.domain.convergence.converge import converge
 from evenkeel.domain.convergence.level import hold_level
-from evenkeel.domain.convergence.machine_choice import choose
 from evenkeel.domain.convergence.returns import with_fallbacks, with_steps
 from evenkeel.domain.convergence.step import update_step
 from evenkeel.domain.demand.capability import offers_of
@@ -20,6 +19,8 @@ def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
             (asks if _is_own(pool, group) else returns)[group] = coming
     if not (asks or returns) or workload is None or not workload.whole:
         return {}
+    from evenkeel.domain.convergence.machine_choice import choose  # with the modules that place pods
+
     offers = [offer for _, offer in offers_of(check, planned.values())]
     choices, returned = choose(check.observation, offers, asks, check.now, returns)
     again = {}

@@ -1,12 +1,14 @@
-"""Demand's part in planning: advice for every pool, and the orders and removals that follow from the advice."""
+"""Demand's part in planning: advice for every pool, and the orders and removals that follow from the advice.
+
+Many plans read no pods. So the modules that place pods are imported where they are used.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
-from evenkeel.domain.demand.advice import Advised, advise, expects_advice, pods_decide
-from evenkeel.domain.demand.drainability import kept_nodes
 from evenkeel.domain.demand.offers import offer_of, untouched
 from evenkeel.domain.demand.orders import (
     nodes_for_released,
@@ -36,11 +38,16 @@ from evenkeel.domain.rebalancing.capability import (
 from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.domain.rebalancing.restore import is_restored
 
+if TYPE_CHECKING:
+    from evenkeel.domain.demand.advice import Advised
+
 
 def keep_unplaceable(pool: PoolDraft) -> None:
     """Set the nodes that a request to remove nodes must keep, because Evenkeel cannot place their pods elsewhere."""
     pool.request.pods_unread = pool.observation.workload_unread is not None
     if pool.request.current is not None and pool.request.current.gives_number:
+        from evenkeel.domain.demand.drainability import kept_nodes
+
         pool.request.kept = kept_nodes(pool.observation, pool.now)
 
 
@@ -74,6 +81,8 @@ def _assume(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
     policy, workload = check.policy, check.observation.workload
     if policy.demand is DemandStage.OFF or workload is None:
         return {}
+    from evenkeel.domain.demand.advice import expects_advice, pods_decide
+
     advised = [pool for pool in pools if not is_restored(pool.id, policy)]
     ids = [pool.id for pool in advised]
     assumed = {}
@@ -118,11 +127,13 @@ def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Ext
     }, extension
 
 
-def _advised(check: Check, planned: Planned) -> Advised | None:
+def _advised(check: Check, planned: Planned) -> "Advised | None":
     """Return the advice that fits these plans; None: demand is off, or the check was not meant to read pods."""
     observation, policy = check.observation, check.policy
     if policy.demand is DemandStage.OFF or (observation.workload is None and observation.workload_unread is None):
         return None
+    from evenkeel.domain.demand.advice import advise
+
     offers = [offer for _, offer in offers_of(check, planned.values())]
     clocks = scale_down_state(check.state, check.now) if policy.demand.removes else ScaleDownState()
     advised = advise(observation, offers, policy.demand, clocks, check.now, policy.pool_order)
@@ -131,7 +142,7 @@ def _advised(check: Check, planned: Planned) -> Advised | None:
 
 
 def _orders(
-    advised: Advised, requests: Mapping[PoolId, ScaleRequest], policy: Policy, now: datetime
+    advised: "Advised", requests: Mapping[PoolId, ScaleRequest], policy: Policy, now: datetime
 ) -> dict[PoolId, ScaleRequest]:
     """Return the requests for pods. If there are none, return the removals.
 
@@ -149,7 +160,7 @@ def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
     return {id: inputs[id]._replace(waited_for=nodes, pods_unmet=unmet) for id, nodes in waited_for.items()}
 
 
-def _with_demand(check: Check, advised: Advised | None, plan: Plan) -> Plan:
+def _with_demand(check: Check, advised: "Advised | None", plan: Plan) -> Plan:
     """Return the plan with its advice, and with the clocks of unneeded nodes in the states to store."""
     clocks = with_clocks(check.state.groups, advised, check.observation, check.policy)
     if clocks:
@@ -167,7 +178,7 @@ def _with_demand(check: Check, advised: Advised | None, plan: Plan) -> Plan:
     )
 
 
-def _advice_of(pool: PoolPlan, advised: Advised) -> PoolAdvice | None:
+def _advice_of(pool: PoolPlan, advised: "Advised") -> PoolAdvice | None:
     """Return the advice for a pool, with marks on the orders and removals that this plan makes; None: no advice."""
     advice, request = advised.pools.get(pool.id), pool.request.current
     if advice is None:

@@ -12,8 +12,8 @@ ordered.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from evenkeel.domain.demand.advice import Advised, advise
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import PoolDemand, PoolOffer, Removal, ScaleDownState
 from evenkeel.domain.model.groups import GroupKey, MachineRef, NodeGroup, PoolId
@@ -23,6 +23,9 @@ from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import ClusterState, GroupState, Release
+
+if TYPE_CHECKING:
+    from evenkeel.domain.demand.advice import Advised
 
 # A pod that does not count as demand for one of these reasons may nevertheless need a node.
 _UNDECIDED = frozenset(
@@ -46,7 +49,7 @@ _MISSING_NODES, _MISSING_SHARE = 3, 0.45
 
 
 def orders_for_pods(
-    advised: Advised, requests: Mapping[PoolId, ScaleRequest], now: datetime
+    advised: "Advised", requests: Mapping[PoolId, ScaleRequest], now: datetime
 ) -> dict[PoolId, ScaleRequest]:
     """Return a request for each pool from which pending pods need nodes.
 
@@ -63,7 +66,7 @@ def orders_for_pods(
 
 
 def removals_of_unneeded(
-    advised: Advised, requests: Mapping[PoolId, ScaleRequest], now: datetime
+    advised: "Advised", requests: Mapping[PoolId, ScaleRequest], now: datetime
 ) -> dict[PoolId, ScaleRequest]:
     """Return a request for each pool with unneeded nodes to remove. The request removes exactly these nodes."""
     removals: dict[PoolId, list[Removal]] = {}
@@ -96,6 +99,8 @@ def nodes_for_released(
     that take nodes get them, at most as many as were released and not ordered again. Pods are first placed on
     existing and upcoming nodes of any pool.
     """
+    from evenkeel.domain.demand.advice import advise
+
     offers = [_released_only(plan, offer) for plan, offer in pools]
     advised = advise(observation, offers, DemandStage.OFF, ScaleDownState(), now)
     if advised.cluster.unread is not None or advised.cluster.check_again is not None:
@@ -160,7 +165,7 @@ def scale_down_state(state: ClusterState, now: datetime) -> ScaleDownState:
 
 
 def with_clocks(
-    before: Mapping[GroupKey, GroupState], advised: Advised | None, observation: Observation, policy: Policy
+    before: Mapping[GroupKey, GroupState], advised: "Advised | None", observation: Observation, policy: Policy
 ) -> dict[GroupKey, GroupState]:
     """Return the new states of the groups in which a clock starts or ends.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from evenkeel.domain.model.groups import NodeGroup, Shoot
+from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Shoot
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.states import ClusterState
@@ -35,6 +35,16 @@ class Observation:
     workload_unread: Reason | None = None  # why a requested workload was not read; None: it was, or was not requested
     # The API server's clock minus Evenkeel's. Zero: both clocks agree, or the server's time is unknown.
     clock_skew: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineNode:
+    """The machine of a node, and its group."""
+
+    group: GroupKey
+    machine: Machine | None = None  # None: an instance pool has no object per machine
+    deleting: bool = False  # True: the machine is being deleted, whatever the node reports
+    is_sought: bool = False  # True: only a Node shows that this machine is one, whatever the machine reports
 
 
 class Check(NamedTuple):

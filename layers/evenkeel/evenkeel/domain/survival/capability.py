@@ -1,16 +1,15 @@
 """Survival in the pipeline of a plan: the mins of zones, the nodes to order, and the report.
 
 If the record has ``demand``, a pool's needs are its pods'. Otherwise they are PoolMinimum.
+Many plans read no pods. So the modules that place pods are imported where they are used.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from evenkeel.domain.demand.advice import unread
 from evenkeel.domain.demand.capability import offers_of
-from evenkeel.domain.demand.drainability import kept_nodes
 from evenkeel.domain.demand.offers import with_coming, with_deleting
-from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.choices import DemandStage, SurviveZones
 from evenkeel.domain.model.demand import DemandPolicy, KeptNodes, PoolOffer
 from evenkeel.domain.model.groups import PoolId
@@ -20,7 +19,10 @@ from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.survival import HeldNodes, Survival, SurvivalFacts
 from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, Point, PoolInput, Rank
 from evenkeel.domain.survival.minimum import order_to_survive, report_survival, set_survival_minima
-from evenkeel.domain.survival.pods import PodNeeds, needs_of, nodes_to_keep
+
+if TYPE_CHECKING:
+    from evenkeel.domain.demand.simulation import Simulation
+    from evenkeel.domain.survival.pods import PodNeeds
 
 
 def _assume(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
@@ -44,6 +46,10 @@ def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Ext
     offers = [offer for _, offer in offers_of(check, planned.values())]
     if not any(offer.survives for offer in offers) or workload is None or not workload.whole:
         return {}, _unchanged
+    from evenkeel.domain.demand.advice import unread
+    from evenkeel.domain.demand.simulation import Simulation
+    from evenkeel.domain.survival.pods import needs_of
+
     if unread(check.observation, [offer.pool for offer in offers]) is not None:
         return {}, _unchanged
     workload = with_deleting(workload, offers)
@@ -61,8 +67,11 @@ def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Ext
     return advised, _unchanged
 
 
-def _kept(check: Check, simulation: Simulation, offers: Sequence[PoolOffer], pool: PoolId) -> KeptNodes | None:
+def _kept(check: Check, simulation: "Simulation", offers: Sequence[PoolOffer], pool: PoolId) -> KeptNodes | None:
     """Return the nodes that a request to remove nodes of a pool must leave so that pools survive."""
+    from evenkeel.domain.demand.drainability import kept_nodes
+    from evenkeel.domain.survival.pods import nodes_to_keep
+
     kept = kept_nodes(check.observation, check.now)
     return None if kept is None else nodes_to_keep(simulation, offers, pool, kept)
 
@@ -71,7 +80,7 @@ def _unchanged(plan: Plan) -> Plan:
     return plan
 
 
-def _facts(check: Check, offer: PoolOffer, needs: PodNeeds, given: PoolInput) -> SurvivalFacts:
+def _facts(check: Check, offer: PoolOffer, needs: "PodNeeds", given: PoolInput) -> SurvivalFacts:
     idle = {str(group): count for group, count in needs.idle.items() if count}
     before = None if given.survival is None else given.survival.held
     held = (before or HeldNodes(at=check.now)).renewed(idle, check.now)
@@ -85,7 +94,7 @@ def _facts(check: Check, offer: PoolOffer, needs: PodNeeds, given: PoolInput) ->
     )
 
 
-def _minima(offer: PoolOffer, needs: PodNeeds, given: PoolInput, held: Mapping[str, int]) -> dict[str, int]:
+def _minima(offer: PoolOffer, needs: "PodNeeds", given: PoolInput, held: Mapping[str, int]) -> dict[str, int]:
     """Return the nodes that an autoscaler must leave in each group: all but those that are unneeded."""
     if given.demand is None or given.demand.unneeded is None:
         return {}

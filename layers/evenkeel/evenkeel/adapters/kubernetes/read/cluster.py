@@ -43,10 +43,9 @@ from evenkeel.adapters.kubernetes.read.node_templates import (
 )
 from evenkeel.application.errors import NoMachineApiError
 from evenkeel.application.ports import Remaining
-from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
-from evenkeel.domain.model.observations import Skipped
+from evenkeel.domain.model.observations import MachineNode, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.record import ClusterPolicy, ClusterRecord
 

@@ -17,9 +17,9 @@ from evenkeel.adapters.kubernetes.objects import (
     name_of,
 )
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects
-from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, NodeGroup
+from evenkeel.domain.model.observations import MachineNode
 
 # The cloud's id of an instance: aws:///<zone>/<instance> (cloud-provider-aws), gce://<project>/<zone>/<instance>.
 _PROVIDER_ID = re.compile(r"(?:aws:///|gce://[^/]+/)(?P<zone>[^/]+)/[^/]+", re.ASCII)

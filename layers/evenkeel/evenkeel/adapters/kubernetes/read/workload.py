@@ -29,9 +29,9 @@ from evenkeel.adapters.kubernetes.read.workload_objects import (
 )
 from evenkeel.application.errors import AccessRefusedError, ClusterUnavailableError, TooLargeError
 from evenkeel.application.ports import Remaining
-from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.demand.volumes import OF_CLAIMS
 from evenkeel.domain.model.flavours import AUTO_SCALING
+from evenkeel.domain.model.observations import MachineNode
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workload, machine_names
 

@@ -25,7 +25,7 @@ from evenkeel.adapters.kubernetes.read.pods import (
     utc,
 )
 from evenkeel.adapters.own_annotations import DRAIN
-from evenkeel.application.rebalancing.ports import MachineNode
+from evenkeel.domain.model.observations import MachineNode
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import (
     Attachment,
