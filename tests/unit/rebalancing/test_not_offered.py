@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
+from evenkeel.domain.drill.drill import failing_elsewhere, pools_of
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import GroupTemplate, MachineFailure, NodeGroup, State
 from evenkeel.domain.rebalancing.health.not_offered import is_not_offered
-from evenkeel.domain.survival.drill import failing_elsewhere, pools_of
 from evenkeel.texts.english import sentences
 from tests.builders import MINUTE, Played, machines, numbers, requested, zones
 from tests.parts import replace

@@ -16,13 +16,13 @@ from evenkeel.adapters.codec import dump_stored, keep_unknown, read_stored
 from evenkeel.application.errors import UnknownClusterError
 from evenkeel.application.ports import UNREADABLE, CheckTimes, Registered, StoredCluster, Versions
 from evenkeel.application.rebalancing.ports import SteadyCluster
+from evenkeel.domain.drill.drill import Drill
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError
-from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, zones_with_drill
 from evenkeel.texts.english import rfc3339
