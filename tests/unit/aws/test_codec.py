@@ -154,7 +154,7 @@ def test_an_order_that_cannot_be_read_is_dropped_from_the_item_and_named_in_the_
     newer = json.loads(dump_stored(stored))
     newer["state"]["orders"]["newer"] = {**newer["state"]["orders"]["a/b"], "why": {"rule": "of-a-newer-release"}}
     assert read_stored(StoredPool, json.dumps(newer), "item") == stored
-    assert "dropped a stored order that cannot be read: 'newer'" in caplog.text
+    assert "dropped a stored part of a pool that cannot be read: 'newer'" in caplog.text
     assert keep_unknown(StoredPool, dump_stored(stored), json.dumps(newer)) == dump_stored(stored)
     with pytest.raises(ConfigError, match=r"orders\.newer\.why\.rule is 'of-a-newer-release'"):
         read_as(PoolState, newer["state"], "state file", strict=True)

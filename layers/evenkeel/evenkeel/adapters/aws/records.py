@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
-from evenkeel.adapters.codec import dump_stored, keep_unknown, read_stored
+from evenkeel.adapters.codec import StoredPoolState, dump_stored, keep_unknown, read_stored
 from evenkeel.application.errors import UnknownClusterError
 from evenkeel.application.ports import UNREADABLE, CheckTimes, Registered, StoredCluster, Versions
 from evenkeel.application.rebalancing.ports import SteadyCluster
@@ -94,7 +94,7 @@ class StoredPool:
     """A pool's item. It contains the id, because names may contain slashes, so the sort key cannot be parsed."""
 
     id: StoredPoolId
-    state: PoolState
+    state: StoredPoolState
 
     @classmethod
     def of(cls, id: PoolId, state: PoolState) -> Self:

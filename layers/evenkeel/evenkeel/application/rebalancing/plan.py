@@ -21,6 +21,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.plan import figures_of
 from evenkeel.domain.plan import plan as make_plan
 from evenkeel.record import ControlRecord
 from evenkeel.texts.english import clock_text
@@ -65,8 +66,7 @@ class PlannedObservation:
             seen=seen,
             headroom=sum(pool.headroom for pool in plan.pools),
             imbalance=max((pool.imbalance for pool in plan.pools), default=0),
-            at_risk=sum(pool.is_at_risk for pool in plan.pools),
-            to_survive=sum(pool.survival.held for pool in plan.pools if pool.survival is not None),
+            figures=figures_of(plan.pools),
             rests_until=rest_of(stored, now),
         )
 

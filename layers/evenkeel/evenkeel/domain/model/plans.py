@@ -22,13 +22,13 @@ from evenkeel.domain.model.groups import (
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.origins import Origin
+from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.relief import ReliefStep
 from evenkeel.domain.model.states import GroupState, PoolState, Release
-from evenkeel.domain.model.survival import Survival
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,8 +175,8 @@ class PoolPlan:
     release: ReleasePlan = ReleasePlan()
     convergence: ConvergencePlan = ConvergencePlan()
     demand: DemandPlan = DemandPlan()
-    survival: Survival | None = None  # None: the pool does not have to survive the loss of a zone, or it is unknown
-    asks_pods: bool = False  # True: whether the pool survives depends on pods, and not all were read
+    parts: Parts = field(default_factory=Parts)  # the parts of capabilities
+    asks_pods: bool = False  # True: the plan depends on pods, and not all were read
     relief: ReliefStep | None = None  # the write to the pool's Shoot; None: no write
 
     @property
@@ -224,11 +224,6 @@ class PoolPlan:
         """Return the number of nodes by which the pool may still grow."""
         requested = sum(plan.requested for plan in self.groups) - self.report.uncounted
         return max(0, self.max - requested) if self.mode.valid and self.max is not None else 0
-
-    @property
-    def is_at_risk(self) -> bool:
-        """Return True if the pool is to survive the loss of a zone, but would not."""
-        return self.survival is not None and not self.survival.survives
 
     @property
     def imbalance(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
 
-from evenkeel.domain.model.choices import Level, SurviveZones
+from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import (
     BoundsDraft,
     ConvergenceDraft,
@@ -16,12 +16,12 @@ from evenkeel.domain.model.drafts import (
     ReleaseDraft,
     ReplicasDraft,
     RequestDraft,
-    SurvivalDraft,
 )
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, PoolId, State
 from evenkeel.domain.model.moves import FOR_PODS
 from evenkeel.domain.model.observations import Check
+from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.plans import (
     ConvergencePlan,
@@ -131,7 +131,9 @@ class PoolPlanner:
                 fallback_takes=given.fallback_takes,
                 fallback_requested=given.fallback_requested,
             ),
-            survival=SurvivalDraft(facts=given.survival) if _has_to_survive(pool) else None,
+            parts=Parts(given.parts),
+            stored=Parts(pool.state.parts),
+            pods_decide=given.pods_decide,
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
         for step in self._opening if opens else self._steps_of(pool.settings.strategy):
@@ -139,10 +141,6 @@ class PoolPlanner:
         # Only advice needs the draft. Otherwise it is not kept, because the garbage collector visits all that is kept.
         kept = draft if check.observation.workload is not None or check.observation.workload_unread else None
         return PlannedPool(pool, kept, to_plan(draft), draft.check_at)
-
-
-def _has_to_survive(pool: Pool) -> bool:
-    return pool.settings.survive_zones is SurviveZones.ONE
 
 
 def to_plan(draft: PoolDraft) -> PoolPlan:
@@ -156,6 +154,8 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         groups=tuple(draft.groups),
         next_state=_next_state(draft),
         known_as=pool.known_as,
+        parts=draft.results,
+        asks_pods=draft.asks_pods,
         report=PoolReport(
             problems=tuple(draft.problems),
             starved=draft.starved,
@@ -186,9 +186,6 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         )
     if demand.asks_idle or demand.facts is not None:
         plan.demand = DemandPlan(asks_idle=demand.asks_idle, orders=_orders_after(draft))
-    if draft.survival is not None:
-        plan.survival = draft.survival.result
-        plan.asks_pods = draft.survival.facts is not None and draft.survival.facts.result is None
     if draft.release.stored or draft.release.planned or draft.release.asks_waiting:
         plan.release = _release(draft)
     return plan
@@ -216,7 +213,7 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "held_nodes": state.held_nodes if draft.convergence.held == state.held_nodes else draft.convergence.held,
         "release": draft.release.stored,
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
-        "survival": None if draft.survival is None or draft.survival.facts is None else draft.survival.facts.held,
+        "parts": draft.stored,
         "replicas": ReplicasState(requested_nodes=draft.request.requested_nodes, reserved=reserved_after(draft)),
     }
     if after.items() <= before.items():
@@ -251,9 +248,7 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
     managers = [group.owner.managed_by for group in pool.groups if group.owner.managed_by is not None]
     notes += [note for number, note in enumerate(managers) if note not in managers[:number]]
-    survival = None if draft.survival is None else draft.survival.result
-    if survival is not None and survival.possible:
-        notes.append(survival.note)
+    notes += draft.notes
     if draft.convergence.held:
         notes.append(
             Reason.of(Rule.HOLDS_NODES, nodes=sum(draft.convergence.held.values()), pool=pool.first_pools[0].name)

@@ -68,3 +68,12 @@ class SurvivalFacts(NamedTuple):
     missing: Mapping[str, int] = {}  # the nodes to order
     result: Survival | None = None  # None: not all pods were read
     kept: KeptNodes | None = None  # the nodes that a request to remove nodes must keep; None: there is no such request
+
+
+@dataclass(slots=True)
+class SurvivalDraft:
+    """The nodes with which a pool survives the loss of one zone."""
+
+    facts: SurvivalFacts | None  # None: Evenkeel does not read pods
+    result: Survival | None = None  # None: not known, because not all pods were read
+    causes: tuple[Reason, ...] = ()  # why zones get no node, although the pool is short of nodes
