@@ -334,7 +334,7 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
     pool.convergence.asks[draft.key] = "" if coming is None else coming.key
     # A machine of a fallback needs the view always, because its pods may not fit the pool at all. So does the machine
     # of a pool whose pods decide which nodes must stay.
-    if not pool.pool.settings.converge.blind or pool.pods_decide or holder(pool, draft) is not None:
+    if not pool.pool.settings.converge.blind or pool.demand.pods_decide or holder(pool, draft) is not None:
         return Choice(why=pool.observation.workload_unread or Reason.of(Rule.CONVERGE_NO_VIEW))
     if coming is not None:
         return Choice()  # checks list machines only during a step

@@ -8,7 +8,7 @@ from evenkeel.domain.model.reasons import Reason
 
 
 class Guard(Protocol):
-    """Judges the removals of one search for nodes. A capability sets it in ``PoolDraft.guard``."""
+    """Judges the removals of one search for nodes. A capability sets it in ``DemandDraft.guard``."""
 
     def begin(self) -> None:
         """Store what holds before any node is removed."""

@@ -39,7 +39,7 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
         room=room,
         min=pool.pool.min,
         orders=pool.pool.state.orders,
-        guard=pool.guard,
+        guard=pool.demand.guard,
         first_pools=pool.pool.first_pools,
     )
 
@@ -59,7 +59,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         takes=draft.takes,
         before=group.requested,
         min=draft.fewest(),
-        kept_empty=draft.kept_empty,
+        kept_empty=pool.demand.kept_empty.get(draft.key),
         template=group.template.node,
         ignored_taints=pool.pool.settings.ignored_taints,
         closed=None if limit and draft.state is State.PROBING else not_healthy or rest or group.template.closed_because,

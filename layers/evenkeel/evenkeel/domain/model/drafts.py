@@ -81,8 +81,9 @@ class AutoscalerDraft:
     # True: min is at least requested, so that no autoscaler removes the new node of a converge step.
     protected: bool = False
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
-    # The least published min, by rule. It is no floor: Evenkeel keeps the needed nodes by name.
-    mins: dict[Rule, int] = field(default_factory=dict)
+    mins: dict[Rule, int] = field(default_factory=dict)  # the least published min, by rule
+    # True: ``mins`` are floors, too. A move to another zone may break them, because the pool keeps the node.
+    mins_are_floors: bool = False
 
 
 # Fields with a default are not keyword-only, because Python sets the defaults of keyword-only parameters one by one,
@@ -99,9 +100,6 @@ class Draft(GroupPlan):
     health: HealthDraft = field(default_factory=HealthDraft)
     limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
     floors: dict[Rule, int] = field(default_factory=dict)  # the fewest replicas that the group may have, by rule
-    # As ``floors``, but a move to another zone of the pool may break them, because the pool keeps the node.
-    moving_floors: dict[Rule, int] = field(default_factory=dict)
-    kept_empty: KeptEmpty | None = None  # empty nodes that are not removed for now
     autoscaler: AutoscalerDraft = field(default_factory=AutoscalerDraft)
     key: str = field(init=False)  # the key under which the pool's state stores this group
 
@@ -124,8 +122,12 @@ class Draft(GroupPlan):
 
     def fewest(self, *, in_a_move: bool = False) -> int:
         """Return the fewest replicas that the floors allow."""
-        floors = self.floors if in_a_move else {**self.floors, **self.moving_floors}
-        return max(floors.values(), default=0)
+        return max([*self.floors.values(), 0 if in_a_move else self.min_floor])
+
+    @property
+    def min_floor(self) -> int:
+        """Return the fewest replicas that the least published mins allow."""
+        return max(self.autoscaler.mins.values(), default=0) if self.autoscaler.mins_are_floors else 0
 
     @property
     def replicas_are_ours(self) -> bool:
@@ -412,6 +414,21 @@ class DemandDraft:
     asks_idle: bool = False  # True: the plan depends on unneeded nodes, but the check did not look for them
     # True: Evenkeel orders nodes for the pods that this check has read.
     orders_for_pods: bool = False
+    asks_pods: bool = False  # True: the plan depends on pods, and not all were read
+    pods_decide: bool = False  # True: pods decide which nodes of the pool must stay
+    # Returns what says which nodes must stay for other reasons than their pods (``domain.demand.guards``).
+    guard: Callable[[Any], Any] | None = None
+    kept_empty: dict[str, KeptEmpty] = field(default_factory=dict)  # by key of the group: empty nodes that stay for now
+
+
+@dataclass(slots=True)
+class PartsDraft:
+    """What capabilities add to a pool's plan."""
+
+    drafts: Parts = field(default_factory=Parts)  # their inputs, and what their steps know
+    results: Parts = field(default_factory=Parts)  # their parts of the plan
+    stored: Parts = field(default_factory=Parts)  # their parts of the state to store
+    notes: list[Reason] = field(default_factory=list)  # reasons that need no action
 
 
 @dataclass(slots=True)
@@ -431,14 +448,7 @@ class PoolDraft:
     bounds: BoundsDraft = field(default_factory=BoundsDraft)
     convergence: ConvergenceDraft = field(default_factory=ConvergenceDraft)
     demand: DemandDraft = field(default_factory=DemandDraft)
-    parts: Parts = field(default_factory=Parts)  # the inputs and drafts of capabilities
-    results: Parts = field(default_factory=Parts)  # the plan's parts of capabilities
-    stored: Parts = field(default_factory=Parts)  # the parts of capabilities to store
-    pods_decide: bool = False  # True: pods decide which nodes of the pool must stay
-    # Returns what says which nodes must stay for other reasons than their pods (``domain.demand.guards``).
-    guard: Callable[[Any], Any] | None = None
-    asks_pods: bool = False  # True: the plan depends on pods, and not all were read
-    notes: list[Reason] = field(default_factory=list)  # reasons that need no action
+    parts: PartsDraft = field(default_factory=PartsDraft)
     check_at: list[datetime] = field(default_factory=list)  # when the plan may change even if nothing else changes
     problems: list[Problem] = field(default_factory=list)
     starved: int = 0  # the number of nodes that no healthy zone of the pool can get, counted by the step ``report``

@@ -12,6 +12,7 @@ from evenkeel.domain.model.drafts import (
     ConvergenceDraft,
     DemandDraft,
     Draft,
+    PartsDraft,
     PoolDraft,
     ReleaseDraft,
     ReplicasDraft,
@@ -117,7 +118,9 @@ class PoolPlanner:
             check_at=[now + SECOND_CHECK] if others_changed else [],
             bounds=BoundsDraft(grower=grower),
             request=RequestDraft(current=None if opens else given.request),
-            demand=DemandDraft(facts=given.demand, orders_for_pods=given.orders_for_pods),
+            demand=DemandDraft(
+                facts=given.demand, orders_for_pods=given.orders_for_pods, pods_decide=given.pods_decide
+            ),
             convergence=ConvergenceDraft(
                 choices=given.choices,
                 state=pool.state.convergence,
@@ -131,9 +134,7 @@ class PoolPlanner:
                 fallback_takes=given.fallback_takes,
                 fallback_requested=given.fallback_requested,
             ),
-            parts=Parts(given.parts),
-            stored=Parts(pool.state.parts),
-            pods_decide=given.pods_decide,
+            parts=PartsDraft(drafts=Parts(given.parts), stored=Parts(pool.state.parts)),
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
         for step in self._opening if opens else self._steps_of(pool.settings.strategy):
@@ -154,8 +155,8 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         groups=tuple(draft.groups),
         next_state=_next_state(draft),
         known_as=pool.known_as,
-        parts=draft.results,
-        asks_pods=draft.asks_pods,
+        parts=draft.parts.results,
+        asks_pods=draft.demand.asks_pods,
         report=PoolReport(
             problems=tuple(draft.problems),
             starved=draft.starved,
@@ -213,7 +214,7 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "held_nodes": state.held_nodes if draft.convergence.held == state.held_nodes else draft.convergence.held,
         "release": draft.release.stored,
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
-        "parts": draft.stored,
+        "parts": draft.parts.stored,
         "replicas": ReplicasState(requested_nodes=draft.request.requested_nodes, reserved=reserved_after(draft)),
     }
     if after.items() <= before.items():
@@ -248,7 +249,7 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
     managers = [group.owner.managed_by for group in pool.groups if group.owner.managed_by is not None]
     notes += [note for number, note in enumerate(managers) if note not in managers[:number]]
-    notes += draft.notes
+    notes += draft.parts.notes
     if draft.convergence.held:
         notes.append(
             Reason.of(Rule.HOLDS_NODES, nodes=sum(draft.convergence.held.values()), pool=pool.first_pools[0].name)

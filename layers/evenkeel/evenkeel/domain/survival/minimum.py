@@ -30,8 +30,8 @@ def set_survival_minima(pool: PoolDraft) -> None:
     """Set the min of each zone with which the pool survives the loss of another zone, or report that it cannot."""
     if not has_to_survive(pool.pool):
         return
-    survival = SurvivalDraft(pool.parts.of(SurvivalFacts))
-    pool.parts.put(SurvivalDraft, survival)
+    survival = SurvivalDraft(pool.parts.drafts.of(SurvivalFacts))
+    pool.parts.drafts.put(SurvivalDraft, survival)
     if survival.facts is not None:
         _set_minima_for_pods(pool, survival, survival.facts)
         return
@@ -44,7 +44,8 @@ def set_survival_minima(pool: PoolDraft) -> None:
         enough = _with_enough(pool, [draft.requested for draft in pool.groups])
         minima = fewest(_shares(pool.groups, fixed, enough), pool.pool.min) or enough
     for draft, nodes in zip(pool.groups, minima, strict=True):
-        draft.moving_floors[Rule.SURVIVAL_MIN] = nodes
+        draft.autoscaler.mins[Rule.SURVIVAL_MIN] = nodes
+        draft.autoscaler.mins_are_floors = True
 
 
 def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: SurvivalFacts) -> None:
@@ -90,7 +91,7 @@ def order_to_survive(pool: PoolDraft) -> None:
 
     Each zone gets its share. A probing zone gets one machine. The rest of its share goes to no other zone.
     """
-    survival, lacking = pool.parts.of(SurvivalDraft), _lacking(pool)
+    survival, lacking = pool.parts.drafts.of(SurvivalDraft), _lacking(pool)
     if survival is None or not any(lacking):
         return
     raised = {} if any([draft.zone_fails for draft in pool.groups]) else _order(pool, lacking)
@@ -119,7 +120,7 @@ def _order(pool: PoolDraft, lacking: Sequence[int]) -> dict[str, int]:
 
 def _lacking(pool: PoolDraft) -> list[int]:
     """Return the nodes that each group must get, so that the pool survives."""
-    survival = pool.parts.of(SurvivalDraft)
+    survival = pool.parts.drafts.of(SurvivalDraft)
     if survival is None or (survival.result is not None and not survival.result.possible):
         return []
     if survival.facts is not None:
@@ -130,20 +131,20 @@ def _lacking(pool: PoolDraft) -> list[int]:
 
 def report_survival(pool: PoolDraft) -> None:
     """Set the result, with the reasons why zones get no node, and the nodes that stay for now."""
-    facts, survival = pool.parts.of(SurvivalFacts), pool.parts.of(SurvivalDraft)
-    pool.stored.put(HeldNodes, None if facts is None else facts.held)
+    facts, survival = pool.parts.drafts.of(SurvivalFacts), pool.parts.drafts.of(SurvivalDraft)
+    pool.parts.stored.put(HeldNodes, None if facts is None else facts.held)
     if facts is not None:
-        pool.asks_pods = facts.result is None
-        pool.guard = zone_losses if pool.pool.zones > 1 else None
+        pool.demand.asks_pods = facts.result is None
+        pool.demand.guard = zone_losses if pool.pool.zones > 1 else None
         _keep_empty(pool, facts)
     if survival is None:
         return
     result = _result(pool) if survival.facts is None and survival.result is None else survival.result
     if survival.causes and result is not None:
         result = replace(result, causes=survival.causes)
-    pool.results.put(Survival, result)
+    pool.parts.results.put(Survival, result)
     if result is not None and result.possible:
-        pool.notes.append(result.note)
+        pool.parts.notes.append(result.note)
 
 
 def _keep_empty(pool: PoolDraft, facts: SurvivalFacts) -> None:
@@ -151,7 +152,7 @@ def _keep_empty(pool: PoolDraft, facts: SurvivalFacts) -> None:
     held = {} if facts.held is None else facts.held.nodes
     for draft in pool.groups:
         if nodes := held.get(draft.key, 0):
-            draft.kept_empty = KeptEmpty(nodes, Reason.of(Rule.HELD_TO_SURVIVE, nodes=nodes))
+            pool.demand.kept_empty[draft.key] = KeptEmpty(nodes, Reason.of(Rule.HELD_TO_SURVIVE, nodes=nodes))
 
 
 def _result(pool: PoolDraft) -> Survival:
@@ -162,7 +163,7 @@ def _result(pool: PoolDraft) -> Survival:
         # With the next nodes, another zone may become the largest. So the pool may need more nodes than remain to be
         # replaced.
         short = max(short, sum(_with_enough(pool, running)) - sum(running))
-    kept = sum(min(draft.moving_floors.get(Rule.SURVIVAL_MIN, 0), draft.requested) for draft in pool.groups)
+    kept = sum(min(draft.min_floor, draft.requested) for draft in pool.groups)
     return Survival(short=short, held=max(0, kept - pool.pool.min))
 
 

@@ -184,7 +184,7 @@ def _minima(pool: PoolDraft) -> dict[str, int]:
     """
     until = pool.pool.state.held_until
     is_raised = until is not None and pool.now < until
-    if is_raised or pool.pods_decide:
+    if is_raised or pool.demand.pods_decide:
         sizes = pool.pool.settings.strategy.size(pool)
         minima = [
             (draft, max(size.min, draft.floors.get(Rule.ZONE_MIN, 0)))
@@ -193,7 +193,7 @@ def _minima(pool: PoolDraft) -> dict[str, int]:
         least = {draft.key: draft.kept(minimum) for draft, minimum in minima}
     else:
         least = {draft.key: 0 if draft.group.bounds is None else draft.group.bounds.min for draft in pool.groups}
-    return {draft.key: max([least[draft.key], *draft.moving_floors.values()]) for draft in pool.groups}
+    return {draft.key: max(least[draft.key], draft.min_floor) for draft in pool.groups}
 
 
 def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
