@@ -36,7 +36,7 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.model.workload import HOSTNAME, ZONE, Container, Needs, Node, Owner, Pod, Resources, Workload
 from evenkeel.domain.survival.counts import Share, fewest
 from evenkeel.domain.survival.pods import needs_of
-from evenkeel.domain.survival.zone_loss import zone_losses
+from evenkeel.domain.survival.zone_loss import guard_zones
 from evenkeel.record import Registration
 from evenkeel.validation import Strict
 from evenkeel_cli.main import app
@@ -230,7 +230,7 @@ def _survive_by_pods(used: int, zones: int) -> str:
                 )
                 for i in range(used)
             ]
-    pool = PoolOffer(pool=PoolId.read("cluster-api/default/workers"), groups=tuple(groups), room=100, guard=zone_losses)
+    pool = PoolOffer(pool=PoolId.read("cluster-api/default/workers"), groups=tuple(groups), room=100, guard=guard_zones)
     simulation = Simulation(Workload(nodes=tuple(nodes), pods=tuple(pods)), [pool], DemandPolicy(), moment)
     more = needs_of(simulation, [pool])[pool.pool].missing.total()
     return f"{_LEVEL_NODES + more} (+{more})"

@@ -13,7 +13,7 @@ from functools import partial
 from evenkeel.domain.demand.advice import unread
 from evenkeel.domain.demand.cluster_snapshot import Places
 from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_continues, drain_decision
-from evenkeel.domain.demand.guards import Guards
+from evenkeel.domain.demand.guards import guard_of
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.offers import with_coming
 from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED, find_places
@@ -105,8 +105,7 @@ def _choose(
     node_infos = [info for info in node_infos if info.name not in simulation.starting]
     if keeps_places:  # no pod of a fallback has to wait for a node that does not run yet
         node_infos = [info for info in node_infos if info.name in simulation.started]
-    places, guards = Places(simulation.snapshot, node_infos), Guards(simulation)
-    guards.begin()
+    places, guard = Places(simulation.snapshot, node_infos), guard_of(simulation)
     candidates: list[tuple[bool, bool, int, int, str, MachineRef]] = []
     moved: dict[str, list[Pod]] = {}
     reason: Reason | None = None
@@ -123,7 +122,7 @@ def _choose(
     for *_, name, machine in sorted(candidates):
         fork, info = simulation.snapshot.fork(), simulation.snapshot.node_infos[name]
         find_places(simulation, info, moved[name], places)
-        needed = guards.needed(info)
+        needed = guard(info)
         if needed is None:
             return Choice(machine=machine)
         simulation.snapshot.revert(fork)

@@ -20,7 +20,7 @@ from datetime import datetime
 
 from evenkeel.domain.demand.cluster_snapshot import Places
 from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_continues, drain_decision, ends_with_node
-from evenkeel.domain.demand.guards import Guards
+from evenkeel.domain.demand.guards import guard_of
 from evenkeel.domain.demand.node_info import NodeInfo, utilization
 from evenkeel.domain.demand.pods import old_enough_at
 from evenkeel.domain.demand.requests import is_gpu
@@ -117,7 +117,6 @@ class _ScaleDown:
         self._pods_on: dict[str, list[Pod]] = defaultdict(list)  # including pods of nodes being deleted
         for pod in workload.pods:
             self._pods_on[pod.node].append(pod)
-        self._guards = Guards(simulation)
         self._destinations: list[NodeInfo] = []  # started nodes, in the order in which they are tried
         self._needed: dict[str, Reason] = {}
         self._waits: dict[str, Reason] = {}
@@ -131,7 +130,7 @@ class _ScaleDown:
             waits = dict.fromkeys(clocks, Reason.of(Rule.PODS_TOO_NEW, until=old_enough))
             return Unneeded(clocks=clocks, waits=waits, hanging=hanging)
         self._simulation.schedule_pending()
-        self._guards.begin()
+        self._guard = guard_of(self._simulation)
         fork = self._snapshot.fork()
         candidates = self._find_unneeded()
         self._snapshot.revert(fork)
@@ -250,7 +249,7 @@ class _ScaleDown:
         fork = self._snapshot.fork()
         found = find_places(self._simulation, candidate.node_info, moving, places)
         if not isinstance(found, Reason):
-            found = self._guards.needed(candidate.node_info) or found
+            found = self._guard(candidate.node_info) or found
         if isinstance(found, Reason):
             self._snapshot.revert(fork)
             places.revert()

@@ -23,7 +23,7 @@ from evenkeel.domain.survival.causes import cap_of, causes_of, fixed_zones, last
 from evenkeel.domain.survival.counts import Share, fewest, rest
 from evenkeel.domain.survival.model import HeldNodes, Survival, SurvivalDraft, SurvivalFacts
 from evenkeel.domain.survival.setting import has_to_survive
-from evenkeel.domain.survival.zone_loss import zone_losses
+from evenkeel.domain.survival.zone_loss import guard_zones
 
 
 def set_survival_minima(pool: PoolDraft) -> None:
@@ -135,7 +135,7 @@ def report_survival(pool: PoolDraft) -> None:
     pool.parts.stored.put(HeldNodes, None if facts is None else facts.held)
     if facts is not None:
         pool.demand.asks_pods = facts.result is None
-        pool.demand.guard = zone_losses if pool.pool.zones > 1 else None
+        pool.demand.guard = guard_zones if pool.pool.zones > 1 else None
         _keep_empty(pool, facts)
     if survival is None:
         return

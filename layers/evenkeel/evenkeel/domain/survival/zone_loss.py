@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from evenkeel.domain.demand.guards import Guard
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import not_rescheduled_because
@@ -132,11 +133,13 @@ class ZoneLosses:
         return None
 
 
-def zone_losses(simulation: Simulation) -> ZoneLosses:
-    """Return the losses to play while nodes are removed. It is the guard of the pools that must survive."""
-    return ZoneLosses(simulation, simulation.pools)
+def guard_zones(simulation: Simulation) -> Guard:
+    """Return the guard of the pools that must survive."""
+    losses = ZoneLosses(simulation, simulation.pools)
+    losses.begin()
+    return losses.needed
 
 
 def survives(pool: PoolOffer) -> bool:
     """Return True if the pods of any one zone must fit on the nodes of the other zones."""
-    return pool.guard is zone_losses
+    return pool.guard is guard_zones
