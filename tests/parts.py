@@ -61,7 +61,7 @@ def make(cls: type[T], **fields: Any) -> T:
 
 def _with_own(fields: Mapping[str, Any], before: Mapping[str, str]) -> Mapping[str, Any]:
     """The fields, of which the settings of capabilities are in ``own``."""
-    own = {name: str(value) for name, value in fields.items() if name in _SETTINGS}
+    own = {name: str(value) for name, value in fields.items() if name in _SETTINGS and value is not None}
     rest = {name: value for name, value in fields.items() if name not in _SETTINGS}
     return {**rest, "own": {**before, **own}} if own else rest
 

@@ -202,7 +202,6 @@ class PoolFields(Strict):
     backoff: BackoffEntry | None = None
     provision_timeout: ProvisionTimeout | None = None
     max_step: MaxStep | None = None
-    fallback_for: PoolName | None = None  # the pool of which this pool is a fallback
 
 
 class PoolEntry(PoolParts, PoolFields):
@@ -232,7 +231,7 @@ class PoolEntry(PoolParts, PoolFields):
 
 def _own_settings(fields: Strict) -> dict[str, str]:
     """Return the settings of capabilities that a record, or a pool of it, sets."""
-    values = {setting.name: getattr(fields, setting.name) for setting in SETTINGS}
+    values = {setting.name: getattr(fields, setting.name, None) for setting in SETTINGS}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 

@@ -96,7 +96,7 @@ def test_a_fallback_without_effect_is_one_line_of_its_pool(groups: list[NodeGrou
 
 
 def test_the_record_sets_a_fallback_too() -> None:
-    rules = (PoolRule(name="b", fallback_for="x"),)
+    rules = (PoolRule(name="b", own={"fallback_for": "x"}),)
     assert reports(planned(pools("a", "b"), pools=rules)).keys() == {"b"}
 
 

@@ -19,7 +19,6 @@ from evenkeel.domain.model.values import (
     read_count,
     read_flag,
     read_percent,
-    read_pool_name,
     read_step,
     read_weight,
 )
@@ -38,7 +37,7 @@ POOL_LABEL = OWN + "pool"
 # mistake.
 OWN_ANNOTATIONS = (
     *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-min")),
-    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step", "fallback-for")),
+    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step")),
     *(annotation_of(setting.name) for setting in SETTINGS),
     *(DECISION, ADOPTED, MOVE),
 )
@@ -120,7 +119,6 @@ _SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("on_failure", OWN + "on-failure", OnFailure.read),
     ("level", OWN + "level", Level.read),
     ("dry_run", OWN + "dry-run", read_flag),
-    ("fallback_for", OWN + "fallback-for", read_pool_name),
 )
 
 

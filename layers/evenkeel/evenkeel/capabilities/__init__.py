@@ -3,17 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
+from evenkeel.capabilities.fallback import FallbackFields
 from evenkeel.capabilities.survival import SurvivalFields
 from evenkeel.domain.model.parts import Setting
+from evenkeel.domain.rebalancing.membership.fallbacks import FALLBACK_FOR
 from evenkeel.domain.survival.model import HeldNodes
 from evenkeel.domain.survival.setting import SURVIVE_ZONES
 
-SETTINGS: tuple[Setting[Any], ...] = (SURVIVE_ZONES,)
+SETTINGS: tuple[Setting[Any], ...] = (SURVIVE_ZONES, FALLBACK_FOR)
 # Name of a part in a pool's item -> its type.
 STORED_PARTS: Mapping[str, type[Any]] = {"survival": HeldNodes}
 
 
-class PoolParts(SurvivalFields):
+class PoolParts(FallbackFields, SurvivalFields):
     """The fields that capabilities add to a pool of a record."""
 
 

@@ -425,7 +425,6 @@ class Annotations:
     on_failure: OnFailure | None = None
     level: Level | None = None
     dry_run: bool | None = None
-    fallback_for: str | None = None  # name or id of the pool of which this pool is a fallback
     own: Mapping[str, str] = field(default_factory=dict)  # the settings of capabilities (``model.parts.Setting``)
 
 

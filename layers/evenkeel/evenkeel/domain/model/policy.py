@@ -44,7 +44,6 @@ class PoolRule:
     backoff: BackoffPolicy | None = None
     provision_timeout: timedelta | None = None
     max_step: int | None = None
-    fallback_for: str | None = None
     own: Mapping[str, str] = field(default_factory=dict)  # the settings of capabilities (``model.parts.Setting``)
 
     def selects(self, group: NodeGroup) -> bool:
@@ -70,7 +69,6 @@ class PoolSettings:
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     autoscaler: bool = True  # True: a Cluster Autoscaler scales within the bounds
     autoscaler_loop: timedelta = timedelta(seconds=10)  # the autoscaler's --scan-interval
-    fallback_for: str | None = None  # name or id of the pool of which this pool is a fallback; None: of no pool
     own: Mapping[str, str] = field(default_factory=dict)  # the settings of capabilities (``model.parts.Setting``)
 
 

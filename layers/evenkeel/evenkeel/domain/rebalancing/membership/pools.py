@@ -218,14 +218,10 @@ _ANNOTATIONS = {
     "level": "evenkeel.dev/level",
     "max_step": "evenkeel.dev/max-step",
     "dry_run": DRY_RUN,
-    "fallback_for": "evenkeel.dev/fallback-for",
 }
 # Settings that are read from annotations, else from the record's rule for the pool, else from the record's defaults for
 # all pools.
-_SETTINGS = (
-    *("strategy", "on_failure", "level", "max_step", "backoff", "provision_timeout"),
-    "fallback_for",
-)
+_SETTINGS = ("strategy", "on_failure", "level", "max_step", "backoff", "provision_timeout")
 _values = attrgetter(*_ANNOTATIONS, "own")
 _settings = attrgetter(*_SETTINGS)
 _NO_RULE = PoolRule(name="")  # the rule of a pool that the record does not name
