@@ -27,7 +27,6 @@ from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.relief import RefusedMaximum, Relief
 from evenkeel.domain.model.states import (
     DesiredBounds,
     GroupState,
@@ -37,6 +36,7 @@ from evenkeel.domain.model.states import (
     Release,
     ReplicasState,
 )
+from evenkeel.domain.relief.model import RefusedMaximum, Relief
 from evenkeel.domain.survival.model import HeldNodes
 from evenkeel.validation import ConfigError
 from tests.fakes import NOW
@@ -55,13 +55,17 @@ POOL = PoolState(
     seen=MemberSnapshot(since=NOW, requested={str(KEY): 1}),
     published=Publication(at=NOW, basis="x", maxima={str(KEY): -1}),
     convergence=ConvergenceState(step=STEP),
-    relief=Relief(dead={"a": NOW}, refused=RefusedMaximum(number=3, generation=2**40, at=NOW)),
     release=Release(at=NOW, replicas=3),
     replicas=ReplicasState(
         requested_nodes=(RequestedNodes(at=NOW, only=("a", "b"), nodes={str(KEY): 2}),), reserved={str(KEY): 1}
     ),
     orders={"a/b": PastOrder(at=NOW, seen=NOW, groups=(str(KEY),), why=REASON)},
-    parts=Parts({HeldNodes: HeldNodes(at=NOW, nodes={str(KEY): 2})}),
+    parts=Parts(
+        {
+            HeldNodes: HeldNodes(at=NOW, nodes={str(KEY): 2}),
+            Relief: Relief(dead={"a": NOW}, refused=RefusedMaximum(number=3, generation=2**40, at=NOW)),
+        }
+    ),
 )
 PROBLEM = Problem(ProblemKind.STARVED, {"why": REASON, "nodes": 3})
 MISSING = Incident(kind=IncidentKind.MISSING, since=NOW, failure_class=FailureClass.CAPACITY, problems=(PROBLEM,))

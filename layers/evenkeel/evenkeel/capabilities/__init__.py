@@ -7,12 +7,13 @@ from evenkeel.capabilities.fallback import FallbackFields
 from evenkeel.capabilities.survival import SurvivalFields
 from evenkeel.domain.model.parts import Setting
 from evenkeel.domain.rebalancing.membership.fallbacks import FALLBACK_FOR
+from evenkeel.domain.relief.model import Relief
 from evenkeel.domain.survival.model import HeldNodes
 from evenkeel.domain.survival.setting import SURVIVE_ZONES
 
 SETTINGS: tuple[Setting[Any], ...] = (SURVIVE_ZONES, FALLBACK_FOR)
 # Name of a part in a pool's item -> its type.
-STORED_PARTS: Mapping[str, type[Any]] = {"survival": HeldNodes}
+STORED_PARTS: Mapping[str, type[Any]] = {"survival": HeldNodes, "relief": Relief}
 
 
 class PoolParts(FallbackFields, SurvivalFields):

@@ -14,6 +14,7 @@ from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.rebalancing.plan import run_pipeline
+from evenkeel.domain.relief.capability import RELIEF
 from evenkeel.domain.survival.capability import SURVIVAL
 
 
@@ -29,7 +30,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     return run_pipeline(Check(observation, state, policy, now), CAPABILITIES)
 
 
-CAPABILITIES = (DEMAND, SURVIVAL, CONVERGENCE)
+CAPABILITIES = (DEMAND, SURVIVAL, CONVERGENCE, RELIEF)
 """All capabilities. Shared classes and the pipeline of a plan (``domain.rebalancing.plan``) name none of them."""
 
 FIGURES = {name: figure for capability in CAPABILITIES for name, figure in capability.figures.items()}

@@ -177,7 +177,7 @@ class ShootWorker:
 
 @dataclass(frozen=True, kw_only=True)
 class Shoot:
-    """The parts of a Gardener Shoot that relief needs (``domain.rebalancing.relief``)."""
+    """The parts of a Gardener Shoot that relief needs (``domain.relief.relief``)."""
 
     ref: OwnerRef
     workers: tuple[ShootWorker, ...]

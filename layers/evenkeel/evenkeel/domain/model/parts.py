@@ -7,8 +7,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
+from evenkeel.domain.model.groups import Bounds
+
 _Part = TypeVar("_Part")
 _Value = TypeVar("_Value")
+
+
+class Part:
+    """A part of a pool's plan, or of its stored state."""
+
+    @property
+    def is_open(self) -> bool:
+        """Return True while checks have to follow the pool although its plan has nothing to do."""
+        return False
+
+    @property
+    def blocks_restore(self) -> bool:
+        """Return True while an object may have a value of Evenkeel's, so that a restore is not over."""
+        return False
+
+    @property
+    def reported(self) -> Mapping[str, object]:
+        """Return what the digest of the pool's report includes."""
+        return {}
+
+    def wanted(self, _bounds: Bounds, /) -> Bounds | None:
+        """Return the bounds that an owner would have without Evenkeel; None: the part does not know."""
+        return None
 
 
 class Parts(dict[type[Any], Any]):
@@ -17,6 +42,12 @@ class Parts(dict[type[Any], Any]):
     def of(self, kind: type[_Part]) -> _Part | None:
         """Return the part of a type; None: there is none."""
         return cast(_Part | None, self.get(kind))
+
+    def plus(self, kind: type[_Part], part: _Part | None) -> "Parts":
+        """Return these parts with the part of a type; None: without it."""
+        changed = Parts(self)
+        changed.put(kind, part)
+        return changed
 
     def put(self, kind: type[_Part], part: _Part | None) -> None:
         """Set the part of a type; None: remove it."""

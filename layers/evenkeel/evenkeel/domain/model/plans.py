@@ -22,12 +22,11 @@ from evenkeel.domain.model.groups import (
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.origins import Origin
-from evenkeel.domain.model.parts import Parts
+from evenkeel.domain.model.parts import Part, Parts
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason
-from evenkeel.domain.model.relief import ReliefStep
 from evenkeel.domain.model.states import GroupState, PoolState, Release
 
 
@@ -177,7 +176,6 @@ class PoolPlan:
     demand: DemandPlan = DemandPlan()
     parts: Parts = field(default_factory=Parts)  # the parts of capabilities
     asks_pods: bool = False  # True: the plan depends on pods, and not all were read
-    relief: ReliefStep | None = None  # the write to the pool's Shoot; None: no write
 
     @property
     def journal_of(self) -> PoolId:
@@ -231,6 +229,10 @@ class PoolPlan:
         running = [plan.group.running for plan in self.groups]
         return max(running, default=0) - min(running, default=0)
 
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        return (*self.parts.values(), *self.next_state.parts.values())
+
     def digest(self, *, applied: bool) -> str:
         """Return a fingerprint of the report; empty: there is nothing to report. ``applied``: changes are left out."""
         held = [str(plan.group.key) for plan in self.groups if plan.group.owner.bounds_held]
@@ -242,7 +244,7 @@ class PoolPlan:
             "starved": self.report.starved,
             "overcommitted": self.report.overcommitted,
             "contested": list(self.report.contested),
-            **self._relief_report,
+            **{name: value for part in self._parts for name, value in part.reported.items()},
             "incident": [
                 [str(plan.group.key), plan.state] for plan in self.groups if plan.state in (State.FENCED, State.PROBING)
             ],
@@ -261,19 +263,6 @@ class PoolPlan:
         if not any(report.values()):
             return ""
         return hashlib.sha256(json.dumps(report, sort_keys=True, default=str).encode()).hexdigest()[:32]
-
-    @property
-    def _relief_report(self) -> dict[str, object]:
-        """Return the new maximum of a Shoot and the refused maximum; empty if there is neither."""
-        refused = self.next_state.relief.refused if self.next_state.relief is not None else None
-        return {
-            name: value
-            for name, value in (
-                ("relief", self.relief and self.relief.maximum),
-                ("refused", refused and [refused.number, refused.generation]),
-            )
-            if value is not None
-        }
 
 
 @dataclass(frozen=True, kw_only=True)

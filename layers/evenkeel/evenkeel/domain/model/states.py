@@ -11,7 +11,6 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeG
 from evenkeel.domain.model.moves import Move, RequestedNodes, ScaleRequest
 from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.past_orders import PastOrder
-from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.second_checks import SECOND_CHECK_AFTER
 
 
@@ -240,7 +239,6 @@ class PoolState:
     is_failing: tuple[str, ...] = ()  # keys of the groups that were reported as fenced, and not yet as recovered
     # Key of a group -> its zone, for each group whose zone only its machines show.
     zones: Mapping[str, str] = field(default_factory=dict)
-    relief: Relief | None = None  # Gardener only: dead zones, or a Shoot with a raised maximum; None: neither
     release: Release | None = None  # the last release, while its replicas must be ordered again or have no nodes yet
     closed_at: datetime | None = None  # since when a lowered max keeps autoscalers from ordering; None: no max does
     # The past orders of nodes for pods. The key of an order has the digests of the pods and of the node.

@@ -96,5 +96,8 @@ class Capability:
     advise: Callable[[Check, Planned, Inputs], tuple[Inputs, Extension]] | None = None
     # Called after ``advise``. Returns the inputs of the pools whose plans ask a question, including the answers.
     answer: Callable[[Check, Planned, Inputs], Inputs] | None = None
+    # Called for the plan of each pool after its steps. Returns the plan with a further write, and when it may change
+    # even if the cluster does not.
+    finish: Callable[[Check, PoolPlan], tuple[PoolPlan, datetime | None]] | None = None
     # Called last. Returns the inputs of the pools that follow the plans of other pools.
     follow: Callable[[Planned, Inputs], Inputs] | None = None

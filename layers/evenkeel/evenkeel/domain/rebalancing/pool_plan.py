@@ -41,7 +41,6 @@ from evenkeel.domain.rebalancing.bounds.safety import stays_closed
 from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
 from evenkeel.domain.rebalancing.health.states import assess, without_drill
 from evenkeel.domain.rebalancing.membership.members import FoundMembers, created_again
-from evenkeel.domain.rebalancing.relief import relieve
 from evenkeel.domain.rebalancing.replicas.release import not_reordered
 from evenkeel.domain.rebalancing.replicas.thaw import reserved_after, thaw_note
 from evenkeel.domain.rebalancing.restore import restore
@@ -78,6 +77,7 @@ class PoolPlanner:
         self._opened = opened
         self._restored = restored
         self._opening = opening_steps(capabilities)
+        self._finishing = [capability.finish for capability in capabilities if capability.finish is not None]
         self._steps_of = cache(partial(steps_of, capabilities=capabilities))
 
     def plan(self, pool: AnyPool, given: PoolInput) -> PlannedPool:
@@ -90,9 +90,10 @@ class PoolPlanner:
         plan = restore(plan, pool.state, self._check.observation, whole=is_restored)
         if is_restored:
             check_at = []
-        plan, changes_at = relieve(self._check, plan)
-        if changes_at is not None:
-            check_at = [*check_at, changes_at]
+        for finish in self._finishing:
+            plan, changes_at = finish(self._check, plan)
+            if changes_at is not None:
+                check_at = [*check_at, changes_at]
         return PlannedPool(pool, planned.draft, plan, check_at)
 
     def _plan_steps(self, pool: AnyPool, given: PoolInput) -> PlannedPool:
