@@ -533,9 +533,8 @@ def test_an_invalid_option_is_a_note_and_changes_nothing(option: str, value: str
 def test_the_desired_maximum_during_relief_is_the_one_before() -> None:
     relief = Relief(owner="uid-a", user_max=6, ours=(9,))
     for stands, wanted in ((Bounds(2, 9), Bounds(2, 6)), (Bounds(2, 7), Bounds(2, 7)), (Bounds(8, 9), Bounds(8, 8))):
-        assert (
-            desired_bounds_of(owned("a", stands, takes_ours=False), PoolState(parts=Parts({Relief: relief}))) == wanted
-        )
+        state = PoolState(parts=Parts({Relief: relief}))
+        assert desired_bounds_of(owned("a", stands, takes_ours=False), state) == wanted
 
 
 def test_dead_zones_do_not_change_the_desired_bounds_of_an_owner() -> None:
@@ -543,10 +542,8 @@ def test_dead_zones_do_not_change_the_desired_bounds_of_an_owner() -> None:
     held = owned("a", ours, takes_ours=True)
     assert held.owner.numbers is not None
     desired_bounds = {held.owner.numbers.ref.id: DesiredBounds(bounds=before, ours=(ours,))}
-    for relief in (None, Relief(dead={"a": NOW})):
-        assert (
-            desired_bounds_of(held, PoolState(desired_bounds=desired_bounds, parts=Parts({Relief: relief}))) == before
-        )
+    for parts in (Parts(), Parts({Relief: Relief(dead={"a": NOW})})):
+        assert desired_bounds_of(held, PoolState(desired_bounds=desired_bounds, parts=parts)) == before
 
 
 @pytest.mark.parametrize(

@@ -125,14 +125,8 @@ class Seed:
         return step.maximum
 
     def remember(self, relief: Relief) -> None:
-        self.state = replace(
-            self.state,
-            pools={
-                ID: replace(
-                    self.state.pools.get(ID, PoolState()), parts=Parts() if relief is None else Parts({Relief: relief})
-                )
-            },
-        )
+        state = self.state.pools.get(ID, PoolState())
+        self.state = replace(self.state, pools={ID: replace(state, parts=state.parts.plus(Relief, relief))})
 
     def nodes(self, **counts: int) -> None:
         self.replicas |= counts
