@@ -36,6 +36,7 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.model.workload import HOSTNAME, ZONE, Container, Needs, Node, Owner, Pod, Resources, Workload
 from evenkeel.domain.survival.counts import Share, fewest
 from evenkeel.domain.survival.pods import needs_of
+from evenkeel.domain.survival.zone_loss import guard_zones
 from evenkeel.record import Registration
 from evenkeel.validation import Strict
 from evenkeel_cli.main import app
@@ -229,7 +230,7 @@ def _survive_by_pods(used: int, zones: int) -> str:
                 )
                 for i in range(used)
             ]
-    pool = PoolOffer(pool=PoolId.read("cluster-api/default/workers"), groups=tuple(groups), room=100, survives=True)
+    pool = PoolOffer(pool=PoolId.read("cluster-api/default/workers"), groups=tuple(groups), room=100, guard=guard_zones)
     simulation = Simulation(Workload(nodes=tuple(nodes), pods=tuple(pods)), [pool], DemandPolicy(), moment)
     more = needs_of(simulation, [pool])[pool.pool].missing.total()
     return f"{_LEVEL_NODES + more} (+{more})"
@@ -340,6 +341,7 @@ _SECTIONS = {
     "StackFields": "Access, account and schedule",
     "SizingFields": "Node groups and strategy",
     "DemandFields": "Autoscaler and demand",
+    "ClusterParts": "Capabilities",
     "WriteFields": "Pools and writes",
     _CONTROL: "Fields that actions set",
 }
@@ -349,7 +351,7 @@ def _record() -> str:
     bases = {base.__name__: base for base in Registration.__mro__}
     parts, nested = [_RECORD], dict[type[BaseModel], str]()
     for base, title in _SECTIONS.items():
-        names = [name for name in Registration.model_fields if name in bases[base].__annotations__]
+        names = [name for name in Registration.model_fields if name in bases[base].model_fields]
         if base == _CONTROL:
             lead = textwrap.fill(_ACTIONS_SET.format(", ".join(f"`{name}`" for name in names)), 120)
             parts += [f"## {title}\n", f"{lead}\n"]
@@ -382,7 +384,7 @@ def _section(
         text = _meaning(model, name)
         if model is not Registration and text and name in Registration.model_fields:
             text = "As for the cluster." if text == _meaning(Registration, name) else text
-        said = " ".join(filter(None, (text.strip(), default)))
+        said = " ".join(filter(None, (text.strip(), "" if text.startswith("As for") else default)))
         rows.append(f"- `{name}` ({_type(field, defs, nested)}){f': {said}' if said else ''}")
     lead = textwrap.fill(lead, 120)
     return [f"## {title}\n", *([f"{lead}\n"] if lead else []), *([*rows, ""] if rows else [])]

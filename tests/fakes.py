@@ -35,6 +35,7 @@ from evenkeel.application.ports import (
 )
 from evenkeel.application.rebalancing.decisions import fit
 from evenkeel.application.rebalancing.ports import SteadyCluster
+from evenkeel.domain.drill.drill import Drill
 from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
@@ -45,7 +46,6 @@ from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.annotations import read_adopted, read_published
 from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft, deletion_candidates, marks_left
 from evenkeel.domain.rebalancing.writes import Patch
-from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
 from tests.parts import replace

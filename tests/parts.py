@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar
 
+from evenkeel.capabilities import SETTINGS
 from evenkeel.domain.model.demand import GroupOffer
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.plans import PoolPlan
@@ -34,13 +35,15 @@ _PARTS: Mapping[type, tuple[str, ...]] = {
     Pool: ("settings",),
     PoolPlan: ("mode", "report", "request", "replicas", "release", "convergence", "demand"),
 }
+_SETTINGS = frozenset(setting.name for setting in SETTINGS)
 # Fields whose name is also that of the part: what is no part is this field of it.
 _SAME_NAME = {"owner": "numbers", "template": "node", "demand": "advice"}
 
 
 def replace(item: T, **fields: Any) -> T:
-    """``dataclasses.replace``, also of the fields of an item's parts."""
-    top, parts = _split(type(item), fields)
+    """``dataclasses.replace``, also of the fields of an item's parts, and of settings of capabilities."""
+    before = getattr(item, "annotations", item)
+    top, parts = _split(type(item), _with_own(fields, getattr(before, "own", {})))
     for part, values in parts.items():
         top[part] = dataclasses.replace(top.get(part, getattr(item, part)), **values)
     changed: T = dataclasses.replace(item, **top)  # type: ignore[type-var]
@@ -49,11 +52,18 @@ def replace(item: T, **fields: Any) -> T:
 
 def make(cls: type[T], **fields: Any) -> T:
     """A value of the class, from its fields and those of its parts."""
-    top, parts = _split(cls, fields)
+    top, parts = _split(cls, _with_own(fields, {}))
     types = {field.name: field.type for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for part, values in parts.items():
         top[part] = dataclasses.replace(top[part], **values) if part in top else types[part](**values)  # type: ignore[operator]
     return cls(**top)
+
+
+def _with_own(fields: Mapping[str, Any], before: Mapping[str, str]) -> Mapping[str, Any]:
+    """The fields, of which the settings of capabilities are in ``own``."""
+    own = {name: str(value) for name, value in fields.items() if name in _SETTINGS and value is not None}
+    rest = {name: value for name, value in fields.items() if name not in _SETTINGS}
+    return {**rest, "own": {**before, **own}} if own else rest
 
 
 def _split(cls: type, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -11,7 +11,6 @@ import typer
 from evenkeel.adapters.codec import unpack
 from evenkeel.adapters.kubernetes.objects import ZONE_ID_LABEL
 from evenkeel.application.errors import EvenkeelError
-from evenkeel.domain.model.choices import SurviveZones
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
@@ -20,6 +19,7 @@ from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.model.workload import ZONE
 from evenkeel.domain.model.zone_names import with_zone_labels, zone_called
 from evenkeel.domain.plan import plan
+from evenkeel.domain.survival.setting import SURVIVE_ZONES, SurviveZones
 from evenkeel.texts.english import sentence
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.cluster_file import ClusterFile
@@ -220,8 +220,9 @@ def _foreseen(inputs: Inputs, policy: ClusterFile, known: ClusterState, name: st
 
 def _surviving(observation: Observation, policy: ClusterFile, known: ClusterState, moment: datetime) -> Plan:
     """Return the plan in which each pool survives the loss of a zone."""
+    survives = {SURVIVE_ZONES.name: SurviveZones.ONE.value}
     groups = tuple(
-        replace(group, annotations=replace(group.annotations, survive_zones=SurviveZones.ONE))
+        replace(group, annotations=replace(group.annotations, own={**group.annotations.own, **survives}))
         for group in observation.groups
     )
     return plan(replace(observation, groups=groups), known, policy.policy(), moment)

@@ -6,6 +6,7 @@ from typing import Any
 
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.domain.survival.model import Survival
 from evenkeel.texts.english import counted, problem_text, rfc3339
 from evenkeel_cli.simulation.forecast import Outcome
 from evenkeel_cli.simulation.loss import EVICTED, PROVISIONED
@@ -64,7 +65,9 @@ def forecast_json(foreseen: Foreseen) -> dict[str, Any]:
         "atMaximum": list(outcome.at_maximum),
         "atZoneMax": list(outcome.at_zone_max),
         "surviveZones": {
-            str(pool.id): not pool.is_at_risk for pool in foreseen.planned.pools if pool.survival is not None
+            str(pool.id): survival.survives
+            for pool in foreseen.planned.pools
+            if (survival := pool.parts.of(Survival)) is not None
         },
         "costOfSurviving": [
             {"pool": cost.pool, "nodes": cost.nodes, "more": cost.more, "only": cost.only, "possible": not cost.problem}
@@ -88,7 +91,7 @@ def costs(foreseen: Foreseen) -> list[Cost]:
     """Return the costs by pool. Pools without a result or a cost have none."""
     found = []
     for pool in foreseen.surviving.pools:
-        if (survival := pool.survival) is None:
+        if (survival := pool.parts.of(Survival)) is None:
             continue
         only = max(survival.held, survival.short)  # the held nodes are those after this plan's orders
         nodes = sum(plan.group.requested for plan in pool.groups) + survival.short

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self
 
-from evenkeel.adapters.codec import FlatGroupState, dump_plain, read_as
+from evenkeel.adapters.codec import FlatGroupState, StoredPoolState, dump_plain, read_as
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -38,7 +38,7 @@ class StateFile:
 
     groups: Mapping[str, FlatGroupState] = field(default_factory=dict)
     zones: Mapping[str, ImpairedZone] = field(default_factory=dict)
-    pools: Mapping[str, PoolState] = field(default_factory=dict)
+    pools: Mapping[str, StoredPoolState] = field(default_factory=dict)
 
     @classmethod
     def read(cls, text: str, where: str) -> Self:

@@ -15,7 +15,7 @@ from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import sequentially
 from evenkeel.application.rebalancing.check import CheckClusters
-from evenkeel.domain.survival.drill import End
+from evenkeel.domain.drill.drill import End
 from evenkeel.record import ClusterRecord
 from tests.crashing import (
     BUSY,

@@ -16,6 +16,7 @@ from evenkeel.application.rebalancing.failure import RecordFailure
 from evenkeel.application.rebalancing.ports import CheckableClusters, Cluster, Clusters
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.relief.model import Relief
 from evenkeel.record import ClusterRecord
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.admission import FILE, policies
@@ -209,7 +210,7 @@ def test_the_number_goes_back_when_the_zone_delivers_and_every_node_has_its_plac
     assert (sum(scene.running), scene.world.pending(KIND, POOL)) == (6, 0)
     assert scene.taken == [], "no node was deleted by a lower number"
     relief = scene.memory.load("demo").state.pools
-    assert all(pool.relief is None for pool in relief.values())
+    assert all(Relief not in pool.parts for pool in relief.values())
 
 
 def test_quiet_checks_do_not_read_the_garden() -> None:

@@ -25,6 +25,7 @@ from evenkeel.application.errors import (
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import StoredCluster, Versions
 from evenkeel.application.rebalancing.ports import SteadyCluster
+from evenkeel.domain.drill.drill import Drill, DrillForecast, End, Ended, Measured, Span, ZoneNodes
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
@@ -35,7 +36,6 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rebalancing.health.backoff import record_failure
-from evenkeel.domain.survival.drill import Drill, DrillForecast, End, Ended, Measured, Span, ZoneNodes
 from evenkeel.record import ClusterRecord, ControlRecord, FixEntry, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, ZoneStatement, zones_with_drill
 from evenkeel.validation import ConfigError

@@ -32,8 +32,9 @@ from evenkeel.access_config import (
     SecretAccess,
     WorkloadEntry,
 )
+from evenkeel.capabilities import SETTINGS, ClusterParts, PoolParts
 from evenkeel.domain.fleet.check_times import AUTO, Interval
-from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy, SurviveZones
+from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
 from evenkeel.domain.model.convergence import WINDOW_PATTERN, ConvergePolicy, Window
 from evenkeel.domain.model.flavours import AUTO_SCALING, FLAVOUR_NAMES, FlavourName
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
@@ -76,7 +77,6 @@ StrategyName = Annotated[
 ]
 OnFailureName = Annotated[OnFailure, BeforeValidator(OnFailure.read)]
 LevelName = Annotated[Level, BeforeValidator(Level.read)]
-SurviveZonesName = Annotated[SurviveZones, BeforeValidator(SurviveZones.read)]
 DemandName = Annotated[DemandStage, BeforeValidator(DemandStage.read)]
 ConfigMapName = Annotated[
     str,
@@ -187,11 +187,8 @@ class ConvergeEntry(Strict):
         return ConvergePolicy(**dict(self))
 
 
-class PoolEntry(Strict):
-    """A pool of the record: PoolMinimum, PoolMaximum and settings.
-
-    If the pool's groups have no pool label, ``selector`` selects them.
-    """
+class PoolFields(Strict):
+    """The fields of a pool, apart from capabilities."""
 
     name: str = Field(min_length=1, max_length=253)
     namespace: str | None = None
@@ -205,8 +202,13 @@ class PoolEntry(Strict):
     backoff: BackoffEntry | None = None
     provision_timeout: ProvisionTimeout | None = None
     max_step: MaxStep | None = None
-    survive_zones: SurviveZonesName | None = None
-    fallback_for: PoolName | None = None  # the pool of which this pool is a fallback
+
+
+class PoolEntry(PoolParts, PoolFields):
+    """A pool of the record: PoolMinimum, PoolMaximum and settings.
+
+    If the pool's groups have no pool label, ``selector`` selects them.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -223,7 +225,14 @@ class PoolEntry(Strict):
         """Return the domain's rule of the pool."""
         timeout = None if self.provision_timeout is None else timedelta(seconds=self.provision_timeout)
         backoff = self.backoff.policy() if self.backoff else None
-        return PoolRule(**{**dict(self), "backoff": backoff, "provision_timeout": timeout})
+        fields = {name: value for name, value in self if name in PoolFields.model_fields}
+        return PoolRule(**{**fields, "backoff": backoff, "provision_timeout": timeout, "own": _own_settings(self)})
+
+
+def _own_settings(fields: Strict) -> dict[str, str]:
+    """Return the settings of capabilities that a record, or a pool of it, sets."""
+    values = {setting.name: getattr(fields, setting.name, None) for setting in SETTINGS}
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def _off(value: object) -> object:
@@ -336,8 +345,6 @@ class DemandFields(Strict):
     # Keys of taints that each new node loses by itself, as cluster-autoscaler's --startup-taint. None: none
     ignored_taints: tuple[LabelKey, ...] | None = None
     max_step: MaxStep | None = None  # nodes that one run may add to a pool. None: any number
-    # The number of zones that a pool may lose at once and still hold what it needs. None: "0"
-    survive_zones: SurviveZonesName | None = None
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="the autoscaler's --scan-interval, in seconds")
     # The namespace of the ConfigMap cluster-autoscaler-status. None: this ConfigMap is not read.
     autoscaler_status: KubernetesName | None = None
@@ -416,7 +423,7 @@ _OF_KUBERNETES = {
 
 
 # Pydantic orders the fields by base class. The fields of the last base class are first.
-class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
+class ClusterPolicy(StackFields, WriteFields, ClusterParts, DemandFields, SizingFields):
     """The fields of a record. All are optional, because ``evenkeel plan`` needs no registered cluster."""
 
     @model_validator(mode="before")
@@ -476,10 +483,10 @@ class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
                 autoscaler=self.autoscaler != "none",
                 ignored_taints=frozenset(self.ignored_taints or ()),
                 max_step=self.max_step,
-                survive_zones=self.survive_zones or SurviveZones.NONE,
                 backoff=self.backoff.policy(),
                 provision_timeout=timedelta(seconds=self.provision_timeout),
                 autoscaler_loop=timedelta(seconds=self.autoscaler_loop),
+                own=_own_settings(self),
             ),
         )
 

@@ -6,10 +6,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from evenkeel.domain.drill.drill import Drill
 from evenkeel.domain.fleet.event_source import EventSource
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.values import LARGEST_COUNT
-from evenkeel.domain.survival.drill import Drill
 from evenkeel.validation import Moment, Strict
 
 # The source of a drill's fence.

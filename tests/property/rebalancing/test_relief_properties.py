@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from evenkeel.domain.rebalancing.relief import PATIENCE, least_that_keeps, least_that_suffices, shares
+from evenkeel.domain.relief.model import Relief
+from evenkeel.domain.relief.relief import PATIENCE, least_that_keeps, least_that_suffices, shares
 from tests.unit.rebalancing.test_relief import Seed
 
 REPLICAS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
@@ -54,7 +55,7 @@ class Reliefs(RuleBasedStateMachine):
             assert not seed.dead, "and only when every zone is healthy"
             return
         assert written > max(before, self.user_max - 1)
-        relief = next(iter(seed.state.pools.values())).relief
+        relief = next(iter(seed.state.pools.values())).parts.of(Relief)
         assert written in relief.ours
         if written > seed.copied:  # else it is only taken up again, so that nodes stay
             dead = {zone for zone, since in relief.dead.items() if seed.now - since >= PATIENCE}
@@ -87,7 +88,7 @@ class Reliefs(RuleBasedStateMachine):
     @rule(number=st.integers(3, 30))
     def wish_anew(self, number: int) -> None:
         pools = self.seed.state.pools.values()
-        if any(pool.relief is not None and number in pool.relief.ours for pool in pools):
+        if any((relief := pool.parts.of(Relief)) is not None and number in relief.ours for pool in pools):
             return  # by chance what we wrote: it is taken for ours, and that is the price
         self.asked = True
         self.user_max = self.seed.maximum = number

@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.application.rebalancing.decisions import pool_json
-from evenkeel.domain.model.choices import Level, Strategy, SurviveZones
+from evenkeel.domain.model.choices import Level, Strategy
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
+from evenkeel.domain.survival.model import Survival
+from evenkeel.domain.survival.setting import SurviveZones
 from tests.builders import Played, minima, numbers, pool_plan, requested, zones
 from tests.parts import replace
 from tests.property.worlds import World, pools
@@ -22,8 +24,14 @@ def surviving(policy: Policy) -> Policy:
     return replace(policy, pools=tuple(replace(rule, survive_zones=SurviveZones.ONE) for rule in policy.pools))
 
 
+def result_of(plan: PoolPlan) -> Survival:
+    result = plan.parts.of(Survival)
+    assert result is not None
+    return result
+
+
 def survives(plan: PoolPlan) -> bool:
-    return plan.survival is not None and plan.survival.survives
+    return result_of(plan).survives
 
 
 def without_any_zone(plan: PoolPlan) -> list[int]:
@@ -37,23 +45,21 @@ def without_any_zone(plan: PoolPlan) -> list[int]:
 @given(pools())
 def test_a_pool_reported_as_surviving_holds_its_minimum_without_any_one_zone(world: World) -> None:
     found = replace(world, policy=surviving(world.policy)).pool()
-    assert found.survival is not None
-    if found.survival.survives:
+    if result_of(found).survives:
         assert min(without_any_zone(found)) >= (found.min or 0)
-    elif found.survival.possible and not found.survival.short:
+    elif result_of(found).possible and not result_of(found).short:
         raise AssertionError("it is short of no node, and yet does not survive")
 
 
 @given(pools())
 def test_each_zone_of_a_pool_that_lacks_nodes_gets_one_or_a_reason(world: World) -> None:
     found = replace(world, policy=surviving(world.policy)).pool()
-    assert found.survival is not None
     in_zones: Counter[str | None] = Counter()
     for group in found.groups:
         in_zones[group.group.identity.zone] += group.requested
-    if not found.survival.possible or in_zones.total() - max(in_zones.values()) >= (found.min or 0):
+    if not result_of(found).possible or in_zones.total() - max(in_zones.values()) >= (found.min or 0):
         return
-    if any(why.rule is Rule.SURVIVAL_WAITS for why in found.survival.causes):
+    if any(why.rule is Rule.SURVIVAL_WAITS for why in result_of(found).causes):
         assert any(group.state in (State.FENCED, State.UNHEALTHY) for group in found.groups)
         return
     ordered = {
@@ -61,7 +67,7 @@ def test_each_zone_of_a_pool_that_lacks_nodes_gets_one_or_a_reason(world: World)
         for group in found.groups
         if any(why.rule is Rule.SURVIVAL_ORDER for why in group.reasons)
     }
-    explained = {why.facts["zone"] for why in found.survival.causes}
+    explained = {why.facts["zone"] for why in result_of(found).causes}
     assert in_zones.keys() == ordered | explained
     assert not ordered & explained
 

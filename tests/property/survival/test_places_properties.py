@@ -15,7 +15,7 @@ from evenkeel.domain.plan import plan
 from tests.builders import NOW, group, numbers, requested, stated
 from tests.parts import replace
 from tests.places import NEEDS, Kind, Place, World, new_places, template_of, without_place, workload_of, worlds
-from tests.property.survival.test_counts_properties import surviving
+from tests.property.survival.test_counts_properties import result_of, surviving
 
 POLICY = replace(surviving(numbers(0, 40)), demand=DemandStage.ADVISE)
 
@@ -39,10 +39,9 @@ def planned(world: World, policy: Policy = POLICY, **first: Any) -> PoolPlan:
 @given(worlds())
 def test_a_surviving_pool_has_a_place_for_every_pod_that_may_run_elsewhere(world: World) -> None:
     pool = planned(world)
-    assert pool.survival is not None
-    if not pool.survival.survives:
+    if not result_of(pool).survives:
         return
-    bound = pool.survival.bound or {}
+    bound = result_of(pool).bound or {}
     event(f"survives with {sum(bound.values()) > 0}")
     for zone in zones_of(world):
         assert without_place(world, zone) <= bound.get(zone, 0)
@@ -51,10 +50,9 @@ def test_a_surviving_pool_has_a_place_for_every_pod_that_may_run_elsewhere(world
 @given(worlds())
 def test_only_pods_without_a_place_on_any_new_node_count_as_bound(world: World) -> None:
     pool = planned(world)
-    assert pool.survival is not None
     for zone in zones_of(world):
         new = new_places(world, zones_of(world), zone, 3)
-        assert (pool.survival.bound or {}).get(zone, 0) == without_place(world, zone, new)
+        assert (result_of(pool).bound or {}).get(zone, 0) == without_place(world, zone, new)
 
 
 def with_ordered(world: World, pool: PoolPlan) -> World:
@@ -85,31 +83,27 @@ def test_a_frozen_or_full_zone_gets_no_node_and_the_others_get_its_share(world: 
     free = planned(world)
     for limited in (planned(world, frozen_because=stated("rolling out")), planned(world, zone_max=there)):
         assert requested(limited)[0] == there
-        assert limited.survival is not None
-        assert free.survival is not None
-        assert limited.survival.bound == free.survival.bound or not limited.survival.possible
-        if limited.survival.possible and not free.survival.short:
-            assert not limited.survival.short
+        assert result_of(limited).bound == result_of(free).bound or not result_of(limited).possible
+        if result_of(limited).possible and not result_of(free).short:
+            assert not result_of(limited).short
 
 
 # A new node changes which zones and nodes are even. So more nodes may be needed once it runs.
 @given(worlds([need for need in NEEDS if not need.startswith("even")]))
 def test_the_ordered_nodes_suffice(world: World) -> None:
     pool = planned(world)
-    assert pool.survival is not None
-    assume(pool.survival.short)
+    assume(result_of(pool).short)
     more = with_ordered(world, pool)
     assert len(more) > len(world)
     for zone in zones_of(world):
-        assert without_place(more, zone) <= (pool.survival.bound or {}).get(zone, 0)
+        assert without_place(more, zone) <= (result_of(pool).bound or {}).get(zone, 0)
 
 
 def after_orders(world: World) -> PoolPlan:
     """The plan once nothing more is ordered."""
     for _ in range(4):
         pool = planned(world)
-        assert pool.survival is not None
-        if not pool.survival.short:
+        if not result_of(pool).short:
             break
         world = with_ordered(world, pool)
     return pool
@@ -117,7 +111,7 @@ def after_orders(world: World) -> PoolPlan:
 
 @given(worlds())
 def test_orders_end_with_a_pool_that_survives(world: World) -> None:
-    found = after_orders(world).survival
+    found = result_of(after_orders(world))
     assert found is not None
     assert found.survives
 
@@ -127,6 +121,6 @@ def test_new_nodes_for_several_zones_have_different_names() -> None:
     away = Kind("k0", 3, 1, "another in the zone")
     on_b = tuple(Place(f"b{i}", "b", {near: 1}) for i in range(2))
     on_c = tuple(Place(f"c{i}", "c", {away: 1}) for i in range(2))
-    found = after_orders((Place("a0", "a", is_tainted=True), *on_b, *on_c)).survival
+    found = result_of(after_orders((Place("a0", "a", is_tainted=True), *on_b, *on_c)))
     assert found is not None
     assert found.survives

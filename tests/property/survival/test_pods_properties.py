@@ -14,7 +14,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.state_records import ScaleRequestRecord
 from tests.builders import NOW, Played, group, key, numbers, requested
 from tests.parts import replace
-from tests.property.survival.test_counts_properties import arrive, surviving
+from tests.property.survival.test_counts_properties import arrive, result_of, surviving
 from tests.shrinking import ROOM, App, Valley
 from tests.workloads import node, pod, template
 
@@ -82,13 +82,12 @@ def test_a_pool_reported_as_surviving_has_places_for_the_pods_of_any_zone(nodes:
         zone: [[size for j, size in enumerate(sizes) if zone != bound or not j % 2] for sizes in nodes[zone]]
         for zone in nodes
     }
-    assert pool.survival is not None
-    if pool.survival.survives:
+    if result_of(pool).survives:
         for zone in nodes:
             room = [ROOM - sum(sizes) for other in nodes if other != zone for sizes in nodes[other]]
             assert find_place([size for sizes in free[zone] for size in sizes], room)
     stuck = sum(len(sizes) // 2 for sizes in nodes.get(bound, ()))
-    assert (pool.survival.bound or {}) == ({bound: stuck} if stuck else {})
+    assert (result_of(pool).bound or {}) == ({bound: stuck} if stuck else {})
 
 
 @given(worlds())
@@ -107,8 +106,7 @@ def test_what_is_ordered_suffices(nodes: Sizes) -> None:
     play.workload = workload_of(more)
     pool = play.look(60)
     assert requested(pool) == tuple(map(len, more.values()))
-    assert pool.survival is not None
-    assert pool.survival.survives
+    assert result_of(pool).survives
 
 
 def sizes_in(valley: Valley) -> Sizes:

@@ -815,7 +815,7 @@ class TestAuthor:
         writing = {name for name, action in ACTIONS.items() if action.right is not Right.READ or action.rights_with}
         of_fleets = {"apply", "unregister"}  # test_fleet.py
         of_fleets |= {"live", "dry-run"}  # test_going_live.py
-        of_fleets |= {"drill"}  # survival/test_drill.py
+        of_fleets |= {"drill"}  # drill/test_drill.py
         assert writing - of_fleets == {name for name, _ in self.WRITING}
 
     def test_reading_is_not_recorded_and_takes_no_name(self, house: House) -> None:

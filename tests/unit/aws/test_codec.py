@@ -1,6 +1,7 @@
 """The codec of stored items reads what it writes, and refuses anything else in one line."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,10 +23,10 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, MachineRef, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.moves import Move, RequestedNodes
+from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.relief import RefusedMaximum, Relief
 from evenkeel.domain.model.states import (
     DesiredBounds,
     GroupState,
@@ -35,6 +36,8 @@ from evenkeel.domain.model.states import (
     Release,
     ReplicasState,
 )
+from evenkeel.domain.relief.model import RefusedMaximum, Relief
+from evenkeel.domain.survival.model import HeldNodes
 from evenkeel.validation import ConfigError
 from tests.fakes import NOW
 from tests.parts import make
@@ -52,12 +55,17 @@ POOL = PoolState(
     seen=MemberSnapshot(since=NOW, requested={str(KEY): 1}),
     published=Publication(at=NOW, basis="x", maxima={str(KEY): -1}),
     convergence=ConvergenceState(step=STEP),
-    relief=Relief(dead={"a": NOW}, refused=RefusedMaximum(number=3, generation=2**40, at=NOW)),
     release=Release(at=NOW, replicas=3),
     replicas=ReplicasState(
         requested_nodes=(RequestedNodes(at=NOW, only=("a", "b"), nodes={str(KEY): 2}),), reserved={str(KEY): 1}
     ),
     orders={"a/b": PastOrder(at=NOW, seen=NOW, groups=(str(KEY),), why=REASON)},
+    parts=Parts(
+        {
+            HeldNodes: HeldNodes(at=NOW, nodes={str(KEY): 2}),
+            Relief: Relief(dead={"a": NOW}, refused=RefusedMaximum(number=3, generation=2**40, at=NOW)),
+        }
+    ),
 )
 PROBLEM = Problem(ProblemKind.STARVED, {"why": REASON, "nodes": 3})
 MISSING = Incident(kind=IncidentKind.MISSING, since=NOW, failure_class=FailureClass.CAPACITY, problems=(PROBLEM,))
@@ -154,9 +162,45 @@ def test_an_order_that_cannot_be_read_is_dropped_from_the_item_and_named_in_the_
     newer = json.loads(dump_stored(stored))
     newer["state"]["orders"]["newer"] = {**newer["state"]["orders"]["a/b"], "why": {"rule": "of-a-newer-release"}}
     assert read_stored(StoredPool, json.dumps(newer), "item") == stored
-    assert "dropped a stored order that cannot be read: 'newer'" in caplog.text
+    assert "dropped a stored part of a pool that cannot be read: 'newer'" in caplog.text
     assert keep_unknown(StoredPool, dump_stored(stored), json.dumps(newer)) == dump_stored(stored)
     with pytest.raises(ConfigError, match=r"orders\.newer\.why\.rule is 'of-a-newer-release'"):
+        read_as(PoolState, newer["state"], "state file", strict=True)
+
+
+def test_a_part_of_a_capability_is_one_field_of_the_pools_item() -> None:
+    assert json.loads(dump_stored(POOL))["survival"] == {
+        "at": NOW.isoformat().replace("+00:00", "Z"),
+        "nodes": {str(KEY): 2},
+    }
+    assert "survival" not in json.loads(dump_stored(replace(POOL, parts=Parts())))
+
+
+def test_a_part_of_a_capability_that_is_gone_stays_in_the_item() -> None:
+    stored = StoredPool.of(PoolId("cluster-api", "demo", "", "a/b"), POOL)
+    before = json.loads(dump_stored(stored))
+    before["state"]["spread"] = {"since": "yesterday"}
+    assert read_stored(StoredPool, json.dumps(before), "item") == stored
+    assert json.loads(keep_unknown(StoredPool, dump_stored(stored), json.dumps(before))) == before
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *([], "yes", {"at": "2026-01-01T00:00:00Z", "nodes": ["a"]}, {"nodes": {}}),
+        *({"at": "2026-01-01T00:00:00Z", "nodes": {"a": -1}}, {"at": "1969-01-01T00:00:00Z"}),
+    ],
+)
+def test_a_part_that_cannot_be_read_is_no_fault_of_its_pool(part: object, caplog: pytest.LogCaptureFixture) -> None:
+    """A newer release stores it in another form, or with other numbers."""
+    stored = StoredPool.of(PoolId("cluster-api", "demo", "", "a/b"), replace(POOL, parts=Parts()))
+    newer = json.loads(dump_stored(stored))
+    newer["state"]["survival"] = part
+    assert read_stored(StoredPool, json.dumps(newer), "item") == stored
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "dropped a stored part of a pool that cannot be read"
+    ]
+    with pytest.raises(ConfigError, match="survival"):
         read_as(PoolState, newer["state"], "state file", strict=True)
 
 

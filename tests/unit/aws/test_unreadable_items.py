@@ -22,6 +22,7 @@ from evenkeel.application.incidents.alerting import LastNotified
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Versions
 from evenkeel.application.rollout.readiness import readiness_of
+from evenkeel.domain.drill.drill import Drill
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
@@ -30,7 +31,6 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rebalancing.health.backoff import record_failure
-from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ControlRecord
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, ZoneStatement
 from evenkeel.validation import ConfigError

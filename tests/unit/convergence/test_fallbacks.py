@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from evenkeel.domain.incidents.health import evaluate
-from evenkeel.domain.model.choices import Level, SurviveZones
+from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.convergence import ConvergenceState, Deleting, Order
 from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
@@ -16,6 +16,7 @@ from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import ClusterState, MemberSnapshot, PoolState, Release
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.survival.setting import SurviveZones
 from evenkeel.texts.english import sentences
 from tests.builders import MINUTE, NOW, after_backoff, group, in_backoff, key, problems_of
 from tests.house import House
@@ -95,7 +96,7 @@ def test_a_fallback_without_effect_is_one_line_of_its_pool(groups: list[NodeGrou
 
 
 def test_the_record_sets_a_fallback_too() -> None:
-    rules = (PoolRule(name="b", fallback_for="x"),)
+    rules = (PoolRule(name="b", own={"fallback_for": "x"}),)
     assert reports(planned(pools("a", "b"), pools=rules)).keys() == {"b"}
 
 

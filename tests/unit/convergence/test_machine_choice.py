@@ -23,6 +23,7 @@ from evenkeel.domain.model.workload import (
     Volume,
     Workload,
 )
+from evenkeel.domain.survival.zone_loss import guard_zones
 from tests.builders import NOW
 from tests.convergence import Home, convergence
 from tests.workloads import ZONE, group_key, node, pod, pods, pool_offer, requirement, said, selector
@@ -203,7 +204,7 @@ def test_a_node_that_survival_needs_stays(coming: str) -> None:
     asks = {str(group_key("a")): str(group_key(coming)) if coming else ""}
 
     def found(*, survives: bool) -> Choice:
-        offers = (replace(pool_offer(requested=3), survives=survives),)
+        offers = (replace(pool_offer(requested=3), guard=guard_zones if survives else None),)
         (choice,) = choose(Observation(groups=(), workload=workload), offers, asks, NOW)[0].values()
         return choice
 

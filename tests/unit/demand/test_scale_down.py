@@ -10,7 +10,7 @@ import pytest
 from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision
 from evenkeel.domain.demand.scale_down import scale_down
 from evenkeel.domain.demand.simulation import Simulation
-from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer, ScaleDownState, Unneeded
+from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, KeptEmpty, PoolOffer, ScaleDownState, Unneeded
 from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import Taint
@@ -571,7 +571,8 @@ def test_ten_empty_nodes_go_at_once_from_the_fullest_zone_first() -> None:
 
 @pytest.mark.parametrize(("held", "goes"), [(0, 2), (1, 1), (2, 0), (3, 0)])
 def test_a_group_keeps_as_many_empty_nodes_as_the_pool_needs_to_survive(held: int, goes: int) -> None:
-    answer = check(ours("na0"), ours("na1"), pools=one_pool(offer("a", requested=2, held_nodes=held)))
+    kept = KeptEmpty(held, Reason.of(Rule.HELD_TO_SURVIVE, nodes=held)) if held else None
+    answer = check(ours("na0"), ours("na1"), pools=one_pool(offer("a", requested=2, kept_empty=kept)))
     assert len(answer.go) == goes
     assert {reason.rule for reason in answer.waits.values()} == ({Rule.HELD_TO_SURVIVE} if goes < 2 else set())
 

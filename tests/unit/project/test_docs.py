@@ -22,11 +22,13 @@ from evenkeel.application.ports import RUNBOOKS, DetailType
 from evenkeel.application.rebalancing.check import CheckSummary
 from evenkeel.application.rebalancing.events import Failure
 from evenkeel.application.rebalancing.run_state import RunSummary
+from evenkeel.capabilities import SETTINGS
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.parts import annotation_of
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.servers import own_audience
@@ -141,7 +143,9 @@ def test_every_json_and_yaml_block_parses(page: Path) -> None:
         assert all(isinstance(document, dict) for document in yaml.safe_load_all(text))
 
 
-KNOWN = set(re.findall(r'OWN \+ "([a-z-]+)"', CODE))
+KNOWN = set(re.findall(r'OWN \+ "([a-z-]+)"', CODE)) | {
+    annotation_of(setting.name).removeprefix("evenkeel.dev/") for setting in SETTINGS
+}
 CODES = {"0", *map(str, (CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE, NOT_READY))}
 
 

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
+from evenkeel.domain.drill.drill import failing_elsewhere, pools_of
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import GroupTemplate, MachineFailure, NodeGroup, State
 from evenkeel.domain.rebalancing.health.not_offered import is_not_offered
-from evenkeel.domain.survival.drill import failing_elsewhere, pools_of
 from evenkeel.texts.english import sentences
 from tests.builders import MINUTE, Played, machines, numbers, requested, zones
 from tests.parts import replace
-from tests.property.survival.test_counts_properties import arrive, surviving
+from tests.property.survival.test_counts_properties import arrive, result_of, surviving
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 SOLD_OUT = "InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity"
@@ -198,8 +198,7 @@ def test_the_other_zones_get_the_nodes_with_which_the_pool_survives() -> None:
         found = played.look(600)
         arrive(played)
     assert requested(found) == (1, 3, 3)
-    assert found.survival is not None
-    assert found.survival.survives
+    assert result_of(found).survives
 
 
 def test_it_is_no_failure_that_forbids_a_drill_of_another_zone() -> None:

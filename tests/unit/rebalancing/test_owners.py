@@ -13,11 +13,12 @@ from evenkeel.adapters.kubernetes.owners.openshift import ClusterAutoscaler
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
 from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerNumbers, OwnerRef, State
 from evenkeel.domain.model.owner_intent import desired_bounds_of
+from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.problems import ProblemKind
-from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, LAX_GREEDY
 from evenkeel.domain.rebalancing.membership.numbers import Change
+from evenkeel.domain.relief.model import Relief
 from evenkeel.texts.english import MOST_NAMED, texts
 from evenkeel.texts.pool_numbers import command_text
 from evenkeel.validation import ConfigError, read_model
@@ -531,7 +532,8 @@ def test_an_invalid_option_is_a_note_and_changes_nothing(option: str, value: str
 def test_the_desired_maximum_during_relief_is_the_one_before() -> None:
     relief = Relief(owner="uid-a", user_max=6, ours=(9,))
     for stands, wanted in ((Bounds(2, 9), Bounds(2, 6)), (Bounds(2, 7), Bounds(2, 7)), (Bounds(8, 9), Bounds(8, 8))):
-        assert desired_bounds_of(owned("a", stands, takes_ours=False), PoolState(relief=relief)) == wanted
+        state = PoolState(parts=Parts({Relief: relief}))
+        assert desired_bounds_of(owned("a", stands, takes_ours=False), state) == wanted
 
 
 def test_dead_zones_do_not_change_the_desired_bounds_of_an_owner() -> None:
@@ -539,8 +541,8 @@ def test_dead_zones_do_not_change_the_desired_bounds_of_an_owner() -> None:
     held = owned("a", ours, takes_ours=True)
     assert held.owner.numbers is not None
     desired_bounds = {held.owner.numbers.ref.id: DesiredBounds(bounds=before, ours=(ours,))}
-    for relief in (None, Relief(dead={"a": NOW})):
-        assert desired_bounds_of(held, PoolState(desired_bounds=desired_bounds, relief=relief)) == before
+    for parts in (Parts(), Parts({Relief: Relief(dead={"a": NOW})})):
+        assert desired_bounds_of(held, PoolState(desired_bounds=desired_bounds, parts=parts)) == before
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,15 @@ from evenkeel.domain.model.groups import (
     ShootWorker,
 )
 from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
-from evenkeel.domain.rebalancing.relief import PATIENCE, refused, shares, shoots_asked_for
+from evenkeel.domain.relief.model import Relief, ReliefStep
+from evenkeel.domain.relief.relief import PATIENCE, refused, shares, shoots_asked_for
 from evenkeel.texts.english import problem_text, sentence
 from evenkeel.validation import read_model
 from evenkeel_cli.cluster_file import ClusterFile
@@ -113,7 +114,7 @@ class Seed:
 
     def write(self, minutes: float = 0, *, dies: str = "") -> int | None:
         """Check and write, by a run that may die "before" or "after" the patch; return what was written."""
-        step = self.look(minutes).relief
+        step = self.look(minutes).parts.of(ReliefStep)
         if step is None:
             return None
         self.remember(step.before)
@@ -124,7 +125,8 @@ class Seed:
         return step.maximum
 
     def remember(self, relief: Relief) -> None:
-        self.state = replace(self.state, pools={ID: replace(self.state.pools.get(ID, PoolState()), relief=relief)})
+        state = self.state.pools.get(ID, PoolState())
+        self.state = replace(self.state, pools={ID: replace(state, parts=state.parts.plus(Relief, relief))})
 
     def nodes(self, **counts: int) -> None:
         self.replicas |= counts
@@ -173,11 +175,11 @@ def test_relief_waits_and_then_lets_healthy_zones_have_all_the_pool_may_have() -
     seed = Seed(1, 3, 3)
     seed.outage("a")
     pool = seed.look()
-    assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_WAITS])
+    assert (pool.parts.of(ReliefStep), notes(pool)) == (None, [Rule.RELIEF_WAITS])
     assert seed.seen is not None
     assert seed.seen.check_at is not None
     assert seed.seen.check_at <= NOW + PATIENCE
-    assert seed.look(4).relief is None
+    assert seed.look(4).parts.of(ReliefStep) is None
     assert seed.write(1) == 12
     assert sum(shares(12, 3)[1:]) == 9 - 1
 
@@ -186,7 +188,7 @@ def test_a_raised_maximum_is_written_once_and_is_no_desired_bound() -> None:
     seed = relieved()
     for _ in range(3):
         pool = seed.look(3)
-        assert (pool.relief, pool.max, notes(pool)) == (None, 9, [Rule.RELIEF_STANDS])
+        assert (pool.parts.of(ReliefStep), pool.max, notes(pool)) == (None, 9, [Rule.RELIEF_STANDS])
     assert [share.desired for origin in pool.report.origins for share in origin.owners] == [0, 9]
 
 
@@ -209,7 +211,7 @@ def test_switched_off_nothing_is_stored() -> None:
     seed.outage("a")
     for _ in range(3):
         pool = seed.look(10)
-        assert (pool.relief, pool.next_state.relief, notes(pool)) == (None, None, [])
+        assert (pool.parts.of(ReliefStep), pool.next_state.parts.of(Relief), notes(pool)) == (None, None, [])
 
 
 @pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION, None])
@@ -221,15 +223,15 @@ def test_quota_configuration_and_a_zone_shift_are_not_relieved(kind: FailureClas
         seed.state = ClusterState(zones={"a": NOW + timedelta(hours=2)})
     seed.look()
     pool = seed.look(30)
-    assert (pool.relief, kind or pool.next_state.relief) == (None, kind)
+    assert (pool.parts.of(ReliefStep), kind or pool.next_state.parts.of(Relief)) == (None, kind)
 
 
 def test_a_healthy_check_starts_the_wait_again() -> None:
     seed = Seed(1, 3, 3)
     for failing, minutes, relief in ((True, 0, False), (False, 4, False), (True, 1, False), (True, 4, False)):
         seed.dead = {"a": FailureClass.CAPACITY} if failing else {}
-        assert (seed.look(minutes).relief is not None) is relief
-    assert seed.look(1).relief is not None
+        assert (seed.look(minutes).parts.of(ReliefStep) is not None) is relief
+    assert seed.look(1).parts.of(ReliefStep) is not None
 
 
 @pytest.mark.parametrize(
@@ -245,7 +247,7 @@ def test_nothing_is_written_where_it_would_not_help(
 ) -> None:
     seed = dead_for_long(*replicas, **fields)
     pool = seed.look()
-    assert (pool.relief, notes(pool)) == (None, [rule])
+    assert (pool.parts.of(ReliefStep), notes(pool)) == (None, [rule])
 
 
 def test_relief_waits_for_a_machine_on_its_way_to_the_dead_zone() -> None:
@@ -256,7 +258,7 @@ def test_relief_waits_for_a_machine_on_its_way_to_the_dead_zone() -> None:
     seed.backoff = timedelta(0)
     assert notes(seed.look(1)) == [Rule.RELIEF_TRIED]
     seed.backoff = 4 * MINUTE
-    assert seed.look(1).relief is not None, "its next failure"
+    assert seed.look(1).parts.of(ReliefStep) is not None, "its next failure"
 
 
 TWO_WORKERS = OwnerRef(kind="Worker", namespace=SEED, name="main", part="other", uid="worker")
@@ -279,7 +281,7 @@ def test_nothing_is_written_where_it_cannot_be(rule: Rule, change: Callable[[See
     seed = dead_for_long(1, 3, 3)
     change(seed)
     pool = seed.look()
-    assert (pool.relief, notes(pool), pool.mode.valid) == (None, [rule], True)
+    assert (pool.parts.of(ReliefStep), notes(pool), pool.mode.valid) == (None, [rule], True)
 
 
 OBSTACLES = [
@@ -296,12 +298,12 @@ def test_a_shoot_that_is_not_reconciled_is_not_written(obstacle: Reason) -> None
     seed = dead_for_long(1, 3, 3)
     seed.shoot_fields = {"obstacle": obstacle}
     pool = seed.look()
-    assert (pool.relief, notes(pool)) == (None, [obstacle.rule])
+    assert (pool.parts.of(ReliefStep), notes(pool)) == (None, [obstacle.rule])
     seed.shoot_fields = {}
     assert seed.write(1) == 12
     seed.follow()
     seed.dead, seed.shoot_fields = {}, {"obstacle": obstacle}
-    assert (seed.look(10).relief, notes(seed.look())) == (None, [obstacle.rule])
+    assert (seed.look(10).parts.of(ReliefStep), notes(seed.look())) == (None, [obstacle.rule])
 
 
 def test_a_limit_of_the_cloud_profile_is_kept() -> None:
@@ -312,17 +314,17 @@ def test_a_limit_of_the_cloud_profile_is_kept() -> None:
 
 def test_a_refusal_is_reported_and_retried_after_an_hour_or_a_change() -> None:
     seed = dead_for_long(1, 3, 3)
-    step = seed.look().relief
+    step = seed.look().parts.of(ReliefStep)
     assert step is not None
     seed.remember(refused(step, "quota exceeded: cpu", seed.now))
     pool = seed.look(1)
-    assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_REFUSED])
+    assert (pool.parts.of(ReliefStep), notes(pool)) == (None, [Rule.RELIEF_REFUSED])
     assert "quota exceeded: cpu" in sentence(pool.report.notes[-1])
-    assert seed.look(58).relief is None
-    assert seed.look(2).relief is not None, "after an hour it is asked again"
+    assert seed.look(58).parts.of(ReliefStep) is None
+    assert seed.look(2).parts.of(ReliefStep) is not None, "after an hour it is asked again"
     seed.shoot_fields = {"generation": 2}
     seed.now -= timedelta(minutes=30)
-    assert seed.look().relief is not None, "and once the Shoot has changed"
+    assert seed.look().parts.of(ReliefStep) is not None, "and once the Shoot has changed"
 
 
 def test_the_maximum_rises_further_as_nodes_go_from_the_dead_zone_and_never_falls() -> None:
@@ -352,7 +354,7 @@ def test_the_maximum_returns_once_every_zone_is_healthy_and_no_node_is_lost() ->
     before = dict(seed.replicas)
     seed.follow()
     assert seed.replicas == before
-    assert seed.look(1).next_state.relief is None
+    assert seed.look(1).next_state.parts.of(Relief) is None
 
 
 def test_nodes_that_join_before_the_lower_maximum_is_carried_out_are_kept() -> None:
@@ -370,21 +372,21 @@ def test_a_new_desired_maximum_is_reported_once_and_obeyed() -> None:
     seed = relieved()
     seed.maximum = 10
     pool = seed.look(6)
-    assert pool.relief is None
+    assert pool.parts.of(ReliefStep) is None
     assert [problem_text(problem) for problem in pool.new_intents] == [
         "Shoot garden-demo/main now has bounds 0 to 10, which Evenkeel did not write: "
         "Evenkeel uses these bounds from now on"
     ]
     seed.follow()
     pool = seed.look(1)
-    assert (pool.relief, pool.max, pool.new_intents) == (None, 10, ())
+    assert (pool.parts.of(ReliefStep), pool.max, pool.new_intents) == (None, 10, ())
 
 
 def test_a_desired_maximum_below_the_running_nodes_is_obeyed() -> None:
     seed = relieved()
     seed.replicas |= {"b": 4, "c": 4}
     seed.maximum = 5
-    assert (seed.look(6).relief, seed.look(1).relief) == (None, None)
+    assert (seed.look(6).parts.of(ReliefStep), seed.look(1).parts.of(ReliefStep)) == (None, None)
 
 
 def test_a_maximum_that_was_set_back_is_left_until_the_next_outage() -> None:
@@ -396,7 +398,7 @@ def test_a_maximum_that_was_set_back_is_left_until_the_next_outage() -> None:
     seed.follow()
     assert notes(seed.look(60)) == [Rule.RELIEF_PUT_BACK]
     seed.dead = {}
-    assert seed.look(1).next_state.relief is None
+    assert seed.look(1).next_state.parts.of(Relief) is None
     seed.outage("a")
     seed.look(1)
     assert seed.write(5) == 12
@@ -417,7 +419,7 @@ def test_a_run_that_dies_at_the_write_is_no_desired_bound(dies: str) -> None:
     seed.write(6)
     assert seed.maximum == 9
     seed.follow()
-    assert (seed.look(1).max, seed.state.pools[ID].relief) == (9, None)
+    assert (seed.look(1).max, seed.state.pools[ID].parts.of(Relief)) == (9, None)
 
 
 def test_switched_off_the_maximum_returns_without_waiting_for_the_zones() -> None:
@@ -425,7 +427,7 @@ def test_switched_off_the_maximum_returns_without_waiting_for_the_zones() -> Non
     seed.policy = OFF
     assert seed.write(6) == 9
     seed.follow()
-    assert seed.look(1).next_state.relief is None
+    assert seed.look(1).next_state.parts.of(Relief) is None
 
 
 def test_a_restore_returns_the_maximum_and_is_done_only_then() -> None:
@@ -435,7 +437,7 @@ def test_a_restore_returns_the_maximum_and_is_done_only_then() -> None:
     assert notes(seed.look(6)) == [Rule.RELIEF_KEEPS]
     seed.replicas["b"] = 3
     assert seed.write(1) == 9
-    relief = seed.look(1).next_state.relief
+    relief = seed.look(1).next_state.parts.of(Relief)
     assert relief is None or not relief.is_left
 
 
@@ -447,7 +449,7 @@ def test_a_raised_maximum_without_access_to_the_garden_is_reported() -> None:
     assert (notes(pool), pool.max) == ([Rule.RELIEF_LEFT], 9)
     seed.maximum = seed.copied = 9
     (pool,) = plan(Observation(groups=tuple(seed.groups())), seed.state, OFF, now).pools
-    assert pool.next_state.relief is None
+    assert pool.next_state.parts.of(Relief) is None
 
 
 def test_a_recreated_shoot_ends_relief_and_a_frozen_zone_keeps_it() -> None:
@@ -456,7 +458,7 @@ def test_a_recreated_shoot_ends_relief_and_a_frozen_zone_keeps_it() -> None:
     frozen.group_fields = {"c": {"frozen_because": Reason.of(Rule.ROLLING_SETS, sets=2)}}
     recreated.shoot_fields = {"ref": replace(SHOOT, uid="another")}
     assert notes(frozen.look(10)) == [Rule.RELIEF_STANDS]
-    assert recreated.look(10).next_state.relief is None
+    assert recreated.look(10).next_state.parts.of(Relief) is None
 
 
 def test_plan_from_files_shows_relief() -> None:
@@ -474,7 +476,7 @@ def test_plan_from_files_shows_relief() -> None:
     health = make(
         GroupState, failures=1, last_failure=NOW, backoff_until=NOW + 5 * MINUTE, failure_class=FailureClass.CAPACITY
     )
-    stored = PoolState(relief=Relief(dead={str(first.identity.zone): NOW - PATIENCE}))
+    stored = PoolState(parts=Parts({Relief: Relief(dead={str(first.identity.zone): NOW - PATIENCE})}))
     state = ClusterState(groups={first.key: health}, pools={pool.id: stored})
     reported = next(found for found in plan(observation, state, policy.policy(), NOW).pools if found.id == pool.id)
     assert len(notes(reported)) == 1

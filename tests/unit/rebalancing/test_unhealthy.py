@@ -10,7 +10,7 @@ from msgspec.json import Decoder, encode
 from evenkeel.adapters.kubernetes.read.workload_objects import NodeShape
 from evenkeel.application.rebalancing.record import is_failing
 from evenkeel.domain.incidents.health import evaluate
-from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, SurviveZones
+from evenkeel.domain.model.choices import DemandStage, Level, OnFailure
 from evenkeel.domain.model.convergence import ConvergenceState
 from evenkeel.domain.model.groups import Machine, NodeGroup, State
 from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind, Severity
@@ -399,7 +399,7 @@ def test_no_step_of_convergence_starts_while_a_zone_is_unhealthy(broken: int) ->
 
 @pytest.mark.parametrize("broken", [0, 6])
 def test_no_node_is_ordered_to_survive_while_a_zone_is_unhealthy(broken: int) -> None:
-    rules = (PoolRule(name="workers", min=0, max=60, survive_zones=SurviveZones.ONE),)
+    rules = (PoolRule(name="workers", min=0, max=60, own={"survive_zones": "1"}),)
     world = [zone("a", 6, broken), zone("b", 4), zone("c", 2)]
     more = sum(added(planned(world, policy=replace(FULL, pools=rules))).values())
     assert (more == 0) is bool(broken)

@@ -7,7 +7,6 @@ import pytest
 
 from evenkeel.application.errors import BadRequestError
 from evenkeel.domain.demand.simulation import Simulation
-from evenkeel.domain.demand.zone_loss import zone_losses
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import DemandPolicy
 from evenkeel.domain.model.groups import NodeGroup, State
@@ -18,6 +17,7 @@ from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.workload import ZONE, Node, Workload
 from evenkeel.domain.model.zone_names import with_zone_labels, zone_called
 from evenkeel.domain.plan import plan
+from evenkeel.domain.survival.zone_loss import ZoneLosses, guard_zones
 from evenkeel.texts.english import problem_text
 from tests.builders import BALANCED, MINUTE, NOW, group, key, stated
 from tests.fakes import FakeWorkload
@@ -176,10 +176,9 @@ def test_a_group_at_zero_learns_cpu_and_memory_from_a_node_of_another_zone() -> 
 def test_a_node_of_no_group_is_lost_with_its_zone() -> None:
     stray = replace(in_zone("westeurope-2"), group=None)
     groups = tuple(offer(zone, zone_label=f"westeurope-{zone}") for zone in "12")
-    pool = replace(pool_offer(), groups=groups, survives=True)
+    pool = replace(pool_offer(), groups=groups, guard=guard_zones)
     simulation = Simulation(Workload(nodes=(stray,)), (pool,), DemandPolicy(), NOW)
-    losses = zone_losses(simulation)
-    assert losses is not None
+    losses = ZoneLosses(simulation, [pool])
     assert losses.zone_of(simulation.snapshot.node_infos[stray.name]) == "2"
 
 

@@ -7,16 +7,17 @@ import pytest
 
 from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED
-from evenkeel.domain.model.choices import DemandStage, Level, SurviveZones
+from evenkeel.domain.model.choices import DemandStage, Level
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
-from evenkeel.domain.model.survival import HeldNodes, Survival
 from evenkeel.domain.model.workload import ZONE, Owner, Pod, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
+from evenkeel.domain.survival.model import HeldNodes, Survival
+from evenkeel.domain.survival.setting import SurviveZones
 from evenkeel.record import ClusterRecord
 from evenkeel.texts.english import sentence
 from evenkeel.validation import ConfigError, read_model
@@ -41,7 +42,7 @@ from tests.convergence import Home, convergence
 from tests.house import House
 from tests.pages import assert_note_is_shown
 from tests.parts import replace
-from tests.property.survival.test_counts_properties import arrive, surviving
+from tests.property.survival.test_counts_properties import arrive, result_of, surviving
 from tests.unit.kubernetes.test_read_groups import only
 from tests.workloads import node, pod, template
 
@@ -158,7 +159,7 @@ def test_a_pool_that_cannot_survive_is_planned_as_without_the_setting(
     usual, pool = pool_plan(groups, policy), pool_plan(groups, surviving(policy))
     assert any(text.startswith(problem) for text in problems_of(pool.report.problems))
     assert (requested(pool), minima(pool)) == (requested(usual), minima(usual))
-    assert pool.is_at_risk
+    assert not result_of(pool).survives
     assert notes(pool) == []
 
 
@@ -348,7 +349,7 @@ def test_with_pods_the_reason_why_a_pool_cannot_survive_is_one_line(
     found = [text for text in problems_of(pool.report.problems) if text.startswith("cannot survive")]
     assert found == ([problem] if problem else [])
     assert sum(requested(pool)) == (3 if problem else 4)
-    assert pool.is_at_risk
+    assert not result_of(pool).survives
 
 
 # With converge, and with requests to give nodes back

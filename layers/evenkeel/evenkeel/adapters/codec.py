@@ -5,15 +5,17 @@ import json
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from datetime import datetime
 from functools import cache
 from itertools import islice, zip_longest
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, GetPydanticSchema, PlainSerializer, TypeAdapter, ValidationError
 
-from evenkeel.domain.model.states import ArrivalHistory, ContestHistory, FailureHistory, GroupState
+from evenkeel.capabilities import STORED_PARTS
+from evenkeel.domain.model.parts import Parts
+from evenkeel.domain.model.states import ArrivalHistory, ContestHistory, FailureHistory, GroupState, PoolState
 from evenkeel.domain.model.values import LARGEST_COUNT, quote
 from evenkeel.validation import EARLIEST, LATEST, MOST_LINES, NO_MOMENT, ConfigError, validated
 
@@ -21,7 +23,6 @@ _log = logging.getLogger("evenkeel.stored")
 _Kind = TypeVar("_Kind")
 # Fields whose numbers are not counts of nodes. Such a number may be negative, or larger than LARGEST_COUNT.
 _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
-_ORDERS = (("orders",), ("state", "orders"))  # where a PoolState and a StoredPool have the past orders of a pool
 
 
 # The fields of a group's state that belong to none of its parts.
@@ -57,6 +58,33 @@ class FlatGroupState(FailureHistory, ArrivalHistory, ContestHistory):
             contest=ContestHistory(**contest),
             **{name: values[name] for name in _OWN},
         )
+
+
+def _flat_pool_state() -> type[Any]:
+    """Return the JSON form of a ``PoolState``: one object with its fields and its parts."""
+    own = [each for each in fields(PoolState) if each.name != "parts"]
+    flat = [(each.name, each.type, field(default=each.default, default_factory=each.default_factory)) for each in own]
+    parts = [(name, kind | None, field(default=None)) for name, kind in STORED_PARTS.items()]
+    return make_dataclass("FlatPoolState", [*flat, *parts], kw_only=True)
+
+
+_FlatPoolState = _flat_pool_state()
+
+
+def _flat(state: PoolState) -> Any:
+    own = {name: value for name, value in vars(state).items() if name != "parts"}
+    return _FlatPoolState(**own, **{name: state.parts.of(kind) for name, kind in STORED_PARTS.items()})
+
+
+def _with_parts(flat: Any) -> PoolState:
+    values = vars(flat)
+    parts = Parts({kind: part for name, kind in STORED_PARTS.items() if (part := values[name]) is not None})
+    return PoolState(**{name: value for name, value in values.items() if name not in STORED_PARTS}, parts=parts)
+
+
+_FORM: Any = Annotated[_FlatPoolState, AfterValidator(_with_parts), PlainSerializer(_flat, return_type=_FlatPoolState)]
+StoredPoolState = Annotated[PoolState, GetPydanticSchema(lambda _, handler: handler(_FORM))]
+"""The type of a field with the state of a pool. Its JSON is flat."""
 
 
 def read_stored(kind: type[_Kind], text: str, where: str) -> _Kind:
@@ -140,7 +168,9 @@ def _with_unknown(data: Any, old: Any, known: Any) -> Any:
 
 
 # An adapter is built when its kind is first read or written, because a starting function needs only a few adapters.
-_adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
+_adapter: Callable[[type], TypeAdapter[Any]] = cache(
+    lambda kind: TypeAdapter(StoredPoolState if kind is PoolState else kind)
+)
 
 
 def _dump(value: object) -> bytes:
@@ -154,48 +184,57 @@ def _form(value: object) -> object:
 
 
 def _read(kind: type, text: str, where: str, extra: Literal["ignore", "forbid"] = "ignore") -> tuple[Any, str]:
-    """Return a value and its text. Unless unknown fields are faults, both lack the orders that cannot be read."""
+    """Return a value and its text. Unless unknown fields are faults, both lack what ``_without`` drops."""
     adapter = _adapter(FlatGroupState if kind is GroupState else kind)
     strict = None if issubclass(kind, BaseModel) else True  # a record is as strict as its model says
+    value: Any = None
     try:
-        value: Any = adapter.validate_json(text, strict=strict, extra=extra)
+        value = adapter.validate_json(text, strict=strict, extra=extra)
+        faults = dict(islice(_faults(value, ()), MOST_LINES))
     except ValidationError as error:
-        kept = text = _without_orders(text, error) if extra == "ignore" else text
-        value = validated(lambda: adapter.validate_json(kept, strict=strict, extra=extra), where, adapter.json_schema)
-    if faults := [f"{where}: {fault}" for fault in islice(_faults(value, ()), MOST_LINES)]:
-        raise ConfigError(faults)
-    return value.state() if isinstance(value, FlatGroupState) else value, text
-
-
-def _without_orders(text: str, error: ValidationError) -> str:
-    """Return the text without the past orders that cannot be read. At worst, a node is ordered too early."""
-    faults = {}
-    for fault in error.errors():
-        for place in _ORDERS:
-            if fault["loc"][: len(place)] == place:
-                faults[fault["loc"][: len(place) + 1]] = fault["msg"]
+        faults = {fault["loc"]: fault["msg"] for fault in error.errors()}
     if not faults:
+        return value.state() if isinstance(value, FlatGroupState) else value, text
+    if extra == "ignore" and (kept := _without(text, faults)) != text:
+        return _read(kind, kept, where)
+    validated(lambda: adapter.validate_json(text, strict=strict, extra=extra), where, adapter.json_schema)
+    raise ConfigError([f"{where}: {_joined(*path)} {problem}" for path, problem in faults.items()])
+
+
+def _without(text: str, faults: Mapping[tuple[Any, ...], str]) -> str:
+    """Return the text of a pool's state without the past orders, and the parts of capabilities, that have these faults.
+
+    Another release may store them in another form. At worst, a node is ordered too early.
+    """
+    places: dict[tuple[Any, ...], str] = {}
+    for path, problem in faults.items():
+        start = int(path[:1] == ("state",))
+        if path[start : start + 1] == ("orders",):
+            places[path[: start + 2]] = problem
+        elif path[start : start + 1] and path[start] in STORED_PARTS:
+            places[path[: start + 1]] = problem
+    if not places:
         return text
     data = json.loads(text)
-    for (*path, name), problem in faults.items():
-        _log.warning("dropped a stored order that cannot be read: %s: %s", quote(name), problem)
+    for place, problem in places.items():
+        _log.warning("dropped a stored part of a pool that cannot be read: %s: %s", quote(place[-1]), problem)
         parent = data
-        for part in path:
+        for part in place[:-1]:
             parent = parent[part]
-        del parent[name]
+        del parent[place[-1]]
     return json.dumps(data)
 
 
-def _faults(value: object, path: tuple[object, ...]) -> Iterator[str]:
-    """Yield a line for each number that is no count, and for each time that has no time zone or may overflow."""
+def _faults(value: object, path: tuple[object, ...]) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Yield the place of each number that is no count, and of each time that has no time zone or may overflow."""
     for name, part in _parts(value):
         if isinstance(part, datetime):
             if part.tzinfo is None or not EARLIEST < part < LATEST:
                 problem = NO_MOMENT if part.tzinfo is None else "write a time from 2000 to 2199"
-                yield f"{_joined(*path, name)} is {quote(part.isoformat())}: {problem}"
+                yield (*path, name), f"is {quote(part.isoformat())}: {problem}"
         elif isinstance(part, int):
             if not 0 <= part <= LARGEST_COUNT and _ANY_NUMBER.isdisjoint((*path, name)):
-                yield f"{_joined(*path, name)} is {quote(part)}: write a whole number, 0 to {LARGEST_COUNT}"
+                yield (*path, name), f"is {quote(part)}: write a whole number, 0 to {LARGEST_COUNT}"
         elif not isinstance(part, str | None):
             yield from _faults(part, (*path, name))
 
@@ -205,6 +244,7 @@ def _parts(value: object) -> Iterable[tuple[object, object]]:
         return value.items()
     if isinstance(value, tuple):
         return enumerate(value)
+    value = _flat(value) if isinstance(value, PoolState) else value
     return [(field.name, getattr(value, field.name)) for field in fields(value)] if is_dataclass(value) else ()
 
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from evenkeel.domain.model.choices import Level, OnFailure, SurviveZones
+from evenkeel.capabilities import SETTINGS
+from evenkeel.domain.model.choices import Level, OnFailure
 from evenkeel.domain.model.groups import Annotations
+from evenkeel.domain.model.parts import annotation_of
 from evenkeel.domain.model.values import (
     BadValueError,
     Fault,
@@ -17,7 +19,6 @@ from evenkeel.domain.model.values import (
     read_count,
     read_flag,
     read_percent,
-    read_pool_name,
     read_step,
     read_weight,
 )
@@ -36,7 +37,8 @@ POOL_LABEL = OWN + "pool"
 # mistake.
 OWN_ANNOTATIONS = (
     *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-min")),
-    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step", "survive-zones", "fallback-for")),
+    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step")),
+    *(annotation_of(setting.name) for setting in SETTINGS),
     *(DECISION, ADOPTED, MOVE),
 )
 OWN_LABELS = (POOL_LABEL,)
@@ -116,9 +118,7 @@ _SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("strategy", OWN + "strategy", read_strategy),
     ("on_failure", OWN + "on-failure", OnFailure.read),
     ("level", OWN + "level", Level.read),
-    ("survive_zones", OWN + "survive-zones", SurviveZones.read),
     ("dry_run", OWN + "dry-run", read_flag),
-    ("fallback_for", OWN + "fallback-for", read_pool_name),
 )
 
 
@@ -128,10 +128,15 @@ def read_annotations(annotations: Mapping[str, Any], reading: Reading) -> Annota
         field: reading.read(name, annotations[name], reader) if name in annotations else None
         for field, name, reader in _SETTINGS
     }
+    own = {
+        setting.name: str(value)
+        for setting in SETTINGS
+        if (value := reading.read(name := annotation_of(setting.name), annotations.get(name), setting.read)) is not None
+    }
     zone_min, zone_max = values["zone_min"], values["zone_max"]
     if zone_min is not None and zone_max is not None and zone_min > zone_max:
         problem = f"larger than {OWN}zone-max, {zone_max}: lower one or raise the other"
         reading.fault(OWN + "zone-min", quote(zone_min), problem)
     percent, weight = values.pop("weight") or (None, 1)
     fencing_enabled = values.pop("fencing_enabled") is not False
-    return Annotations(**values, weight=weight, weight_percent=percent, fencing_enabled=fencing_enabled)
+    return Annotations(**values, weight=weight, weight_percent=percent, fencing_enabled=fencing_enabled, own=own)

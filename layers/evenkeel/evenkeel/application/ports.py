@@ -9,12 +9,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
+from evenkeel.domain.drill.drill import Drill
 from evenkeel.domain.fleet.check_times import Chunk, Interval, SteadyState, Timer, Unreachable, check_interval
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import ClusterHealth, stopped_since
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
-from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
 

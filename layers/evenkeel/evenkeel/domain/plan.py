@@ -4,15 +4,17 @@ It is a pure function. The Lambda functions, dry run, the action ``plan`` and ``
 lists the capabilities. They plug into the pipeline of ``domain.rebalancing.plan``.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from evenkeel.domain.convergence.capability import CONVERGENCE
 from evenkeel.domain.demand.capability import DEMAND
 from evenkeel.domain.model.observations import Check, Observation
-from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.rebalancing.plan import run_pipeline
+from evenkeel.domain.relief.capability import RELIEF
 from evenkeel.domain.survival.capability import SURVIVAL
 
 
@@ -28,4 +30,13 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     return run_pipeline(Check(observation, state, policy, now), CAPABILITIES)
 
 
-CAPABILITIES = (DEMAND, SURVIVAL, CONVERGENCE)
+CAPABILITIES = (DEMAND, SURVIVAL, CONVERGENCE, RELIEF)
+"""All capabilities. Shared classes and the pipeline of a plan (``domain.rebalancing.plan``) name none of them."""
+
+FIGURES = {name: figure for capability in CAPABILITIES for name, figure in capability.figures.items()}
+
+
+def figures_of(pools: Iterable[PoolPlan]) -> dict[str, int]:
+    """Return the capabilities' metrics of these pools."""
+    pools = list(pools)
+    return {name: sum(map(figure, pools)) for name, figure in FIGURES.items()}

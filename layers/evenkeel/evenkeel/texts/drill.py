@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from evenkeel.domain.survival.drill import Drill
+from evenkeel.domain.drill.drill import Drill
 from evenkeel.texts.english import Facts, fill, rfc3339, texts
 
 

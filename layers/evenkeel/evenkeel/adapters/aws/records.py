@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
-from evenkeel.adapters.codec import dump_stored, keep_unknown, read_stored
+from evenkeel.adapters.codec import StoredPoolState, dump_stored, keep_unknown, read_stored
 from evenkeel.application.errors import UNREADABLE, UnknownClusterError
 from evenkeel.application.ports import CheckTimes, Registered, StoredCluster, Versions
 from evenkeel.application.rebalancing.ports import SteadyCluster
+from evenkeel.domain.drill.drill import Drill
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError
-from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, zones_with_drill
 from evenkeel.texts.english import rfc3339
@@ -94,7 +94,7 @@ class StoredPool:
     """A pool's item. It contains the id, because names may contain slashes, so the sort key cannot be parsed."""
 
     id: StoredPoolId
-    state: PoolState
+    state: StoredPoolState
 
     @classmethod
     def of(cls, id: PoolId, state: PoolState) -> Self:

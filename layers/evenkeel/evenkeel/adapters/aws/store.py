@@ -51,12 +51,12 @@ from evenkeel.application.errors import LeaseHeldError, StateConflictError
 from evenkeel.application.fleet.ports import Shard
 from evenkeel.application.ports import CheckTimes, Lease, Registered, StoredCluster, Versions
 from evenkeel.application.rebalancing.ports import SteadyCluster
+from evenkeel.domain.drill.drill import Drill
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.incidents.health import unreadable
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.validation import ConfigError

@@ -10,15 +10,15 @@ from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import PLANNED_ONLY, Answer, Call, Flag, Right, action, length
 from evenkeel.application.actions.zones import ZoneFields, one_zone
+from evenkeel.application.drill.drill import ForecastNumbers, drill_json, forecast_of, record_report
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, StateConflictError
 from evenkeel.application.ports import StoredCluster
-from evenkeel.application.survival.drill import ForecastNumbers, drill_json, forecast_of, record_report
+from evenkeel.domain.drill.drill import LONGEST, SHORTEST, Drill, End, Ended, failing_elsewhere, pools_of, zones_of
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.model.zone_names import zone_called
-from evenkeel.domain.survival.drill import LONGEST, SHORTEST, Drill, End, Ended, failing_elsewhere, pools_of, zones_of
 from evenkeel.state_records import fenced_zones
 from evenkeel.texts.drill import drill_text
 from evenkeel.texts.english import duration, rfc3339

@@ -33,6 +33,7 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
+from evenkeel.domain.plan import CAPABILITIES
 from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.texts.drill import drill_text
 from evenkeel.texts.english import ago, in_words, problem_text, rfc3339, sentence, some_names, without_request_ids
@@ -246,7 +247,6 @@ _NAMES: Mapping[Rule, str] = {
             Rule.ZONE_MAX,
             Rule.GIVES_UP_FIRST,
             Rule.ZONE_MIN,
-            Rule.SURVIVAL_MIN,
             Rule.MAX_BELOW_REQUESTED,
             Rule.OWNER_MIN_MAX,
             Rule.OWNER_MIN_MIN,
@@ -261,13 +261,13 @@ _NAMES: Mapping[Rule, str] = {
         "held": (*KEEPING, Rule.NODES_OF_ANOTHER, Rule.REQUEST_NO_SHARE, Rule.CLOSED_AT_ZERO, Rule.BOUNDS_HELD),
         "owner": (Rule.TAKEN_FROM,),
         "take-back": (Rule.TAKEN_BACK,),
-        "raise": (Rule.POOL_MINIMUM, Rule.PROBE_FOR_MINIMUM, Rule.OWN_MINIMUM, Rule.SURVIVAL_ORDER),
+        "raise": (Rule.POOL_MINIMUM, Rule.PROBE_FOR_MINIMUM, Rule.OWN_MINIMUM),
         "probe": (Rule.PROBE_UNSEEN,),
         "request": (Rule.REQUEST_SHARE, Rule.GIVES_BACK),
         "removal": (Rule.REMOVES,),
     }.items()
     for rule in rules
-}
+} | {rule: kind for capability in CAPABILITIES for rule, kind in capability.kinds.items()}
 
 
 def explain_reason(reason: Reason, flavour: str = "") -> str:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from evenkeel.application.drill.ports import DrillStore
 from evenkeel.application.incidents.ports import FleetHealthStore
 from evenkeel.application.ports import NAMELESS, RUNBOOKS, Clock, LeaseStore, Queue, Remaining, Versions
 from evenkeel.application.rebalancing.ports import Clusters, EventStore
 from evenkeel.application.rollout.ports import DecisionStore
-from evenkeel.application.survival.ports import DrillStore
 from evenkeel.record import ClusterRecord
 
 

@@ -16,6 +16,7 @@ from evenkeel.application.actions.overview import (
     titles_of_causes,
 )
 from evenkeel.application.demand.summary import cluster_demand
+from evenkeel.application.drill.drill import drill_json
 from evenkeel.application.plan_documents import (
     ONLY_WHEN_KNOWN,
     ONLY_WHEN_SET,
@@ -30,7 +31,6 @@ from evenkeel.application.plan_documents import (
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.decisions import pool_document
 from evenkeel.application.rebalancing.preview import Preview, find_pool
-from evenkeel.application.survival.drill import drill_json
 from evenkeel.domain.fleet.check_times import AUTO, check_interval
 from evenkeel.domain.fleet.event_source import EventSource
 from evenkeel.domain.model.groups import State

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, SurviveZones
+from evenkeel.domain.model.choices import DemandStage, Level, OnFailure
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.values import quote
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
@@ -242,7 +242,6 @@ def _schema(model: type[ClusterRecord], required: Sequence[str]) -> Json:
             "on_failure": [one.value for one in OnFailure],
             "level": [one.value for one in Level],
             "demand": [one.value for one in DemandStage],
-            "survive_zones": [one.value for one in SurviveZones],
         }
         for field, examples in words.items():
             if field in properties:

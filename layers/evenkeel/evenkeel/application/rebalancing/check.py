@@ -40,6 +40,7 @@ from evenkeel.domain.fleet.check_times import (
     is_unreachable,
 )
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
+from evenkeel.domain.plan import FIGURES
 from evenkeel.domain.rebalancing.membership.pausing import is_left_alone
 from evenkeel.record import ClusterRecord
 from evenkeel.validation import ConfigError
@@ -65,10 +66,9 @@ class CheckSummary:
         """Return the metrics of these checks for the stack. Each requested run returns its own metrics."""
         names = ("PoolsInvalid", "PoolsStarved", "PoolsOvercommitted", "GroupsFenced", "WritesContested", "Headroom")
         single = [summary.metrics() for summary in self.full_checks]
-        survival = ("PoolsNotSurviving", "NodesToSurvive")
-        sums = {name: sum(metrics[name] for metrics in single) for name in (*names, *survival, "ClustersUnreachable")}
-        sums["PoolsNotSurviving"] += sum(steady.at_risk for steady in self.steady_clusters.values())
-        sums["NodesToSurvive"] += sum(steady.to_survive for steady in self.steady_clusters.values())
+        sums = {name: sum(metrics[name] for metrics in single) for name in (*names, *FIGURES, "ClustersUnreachable")}
+        for name in FIGURES:
+            sums[name] += sum(steady.figures.get(name, 0) for steady in self.steady_clusters.values())
         sums["Headroom"] += sum(steady.headroom for steady in self.steady_clusters.values())
         imbalances = [metrics["Imbalance"] for metrics in single]
         imbalances += [steady.imbalance for steady in self.steady_clusters.values()]

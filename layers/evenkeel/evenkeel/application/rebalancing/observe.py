@@ -15,7 +15,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import Workload
-from evenkeel.domain.rebalancing.relief import shoots_asked_for
+from evenkeel.domain.relief.relief import shoots_asked_for
 from evenkeel.record import ClusterRecord
 
 _log = logging.getLogger("evenkeel.check")

@@ -23,6 +23,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.plan import figures_of
 from evenkeel.domain.plan import plan as make_plan
 from evenkeel.record import ControlRecord
 from evenkeel.texts.english import clock_text
@@ -64,8 +65,7 @@ class PlannedObservation:
             seen=seen,
             headroom=sum(pool.headroom for pool in plan.pools),
             imbalance=max((pool.imbalance for pool in plan.pools), default=0),
-            at_risk=sum(pool.is_at_risk for pool in plan.pools),
-            to_survive=sum(pool.survival.held for pool in plan.pools if pool.survival is not None),
+            figures=figures_of(plan.pools),
             rests_until=rest_of(stored, now),
         )
 
@@ -190,7 +190,7 @@ def plan_for(stored: StoredCluster, policy: Policy, observation: Observation, no
 def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bool:
     """Return True if the plan has nothing to report, and cannot change merely because time passes."""
     state = stored.state
-    relief = any(pool.next_state.relief for pool in plan.pools)
+    ends = any(part.is_open for pool in plan.pools for part in pool.next_state.parts.values())
     awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
     has_ends = state.groups or state.zones or state.scale_requests or stored.expired or stored.unfinished
     wrong = any(not pool.mode.valid or pool.report.starved or pool.report.overcommitted for pool in plan.pools)
@@ -202,4 +202,4 @@ def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bo
     )
     # A quick check does not read pods, which may change while the node groups do not.
     awaited = awaited or is_unreachable(stored.unreachable) or stored.record.demand_stage is not DemandStage.OFF
-    return control == _FREE and not (relief or awaited or has_ends or wrong or incident or plan.check_at or plan.states)
+    return control == _FREE and not (ends or awaited or has_ends or wrong or incident or plan.check_at or plan.states)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from evenkeel.application.drill.ports import DrillStore
 from evenkeel.application.incidents.ports import HealthPorts, HealthStore
 from evenkeel.application.ports import (
     CheckTimes,
@@ -17,7 +18,6 @@ from evenkeel.application.ports import (
     Versions,
     sequentially,
 )
-from evenkeel.application.survival.ports import DrillStore
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Shoot
 from evenkeel.domain.model.observations import MachineNode, Observation

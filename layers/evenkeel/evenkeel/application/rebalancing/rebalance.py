@@ -18,6 +18,7 @@ from datetime import timedelta
 from functools import cached_property
 from math import ceil
 
+from evenkeel.application.drill.drill import follow
 from evenkeel.application.errors import (
     AccessError,
     AccessUnavailableError,
@@ -35,7 +36,7 @@ from evenkeel.application.rebalancing.plan import ClusterObserver, PlannedObserv
 from evenkeel.application.rebalancing.ports import Clusters, RunPorts
 from evenkeel.application.rebalancing.run import Run
 from evenkeel.application.rebalancing.run_state import RunSummary
-from evenkeel.application.survival.drill import follow
+from evenkeel.domain.drill.drill import Facts
 from evenkeel.domain.fleet.check_times import (
     Chunk,
     SteadyState,
@@ -48,7 +49,6 @@ from evenkeel.domain.incidents.pods_wait import without_waiting
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import TROUBLE_AFTER, ClusterHealth, IncidentKind
 from evenkeel.domain.rebalancing.membership.pausing import is_left_alone
-from evenkeel.domain.survival.drill import Facts
 from evenkeel.state_records import fenced_zones
 from evenkeel.texts.english import rfc3339
 from evenkeel.validation import ConfigError

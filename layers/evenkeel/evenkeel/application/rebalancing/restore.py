@@ -9,7 +9,6 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.model.second_checks import doubted_since, is_confirmed
 from evenkeel.domain.model.states import ClusterState, GroupState
-from evenkeel.domain.rebalancing.relief import holds_relief
 from evenkeel.domain.rebalancing.restore import carries_ours
 from evenkeel.record import ControlRecord
 
@@ -33,7 +32,7 @@ def after_restore(
         if pool.awaits_check
         or any(carries_ours(group.group, state.pools.get(pool.id)) for group in pool.groups)
         or any(groups[group.group.key].marked for group in pool.groups if group.group.key in groups)
-        or holds_relief(pool.next_state)
+        or any(part.blocks_restore for part in pool.next_state.parts.values())
     ]
     known = {*state.pools, *(pool.id for pool in plan.pools)}
     unknown = [name for name in control.restoring_pools if not any(is_called(id, [name]) for id in known)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from evenkeel.application.drill.drill import follow
 from evenkeel.application.errors import StateConflictError
 from evenkeel.application.incidents.notify import store_cluster_health
 from evenkeel.application.plan_documents import outcome_json
@@ -17,7 +18,7 @@ from evenkeel.application.rebalancing.run_state import RunState, RunSummary
 from evenkeel.application.rebalancing.scale_requests import ScaleRequests
 from evenkeel.application.rebalancing.status_configmap import is_to_be_shown, status_document, status_text
 from evenkeel.application.rebalancing.write import FixOutcomes, Writer, marked_and_staying
-from evenkeel.application.survival.drill import follow
+from evenkeel.domain.drill.drill import Facts, facts_of
 from evenkeel.domain.fleet.event_source import after_check
 from evenkeel.domain.incidents.health import evaluate, with_pending_changes
 from evenkeel.domain.model.convergence import ConvergenceState
@@ -31,7 +32,7 @@ from evenkeel.domain.model.states import DesiredBounds, GroupState, PoolState
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.domain.rebalancing.journal import closed, opened
-from evenkeel.domain.survival.drill import Facts, facts_of
+from evenkeel.domain.relief.model import ReliefStep
 from evenkeel.record import ClusterRecord, FixEntry
 from evenkeel.state_records import fenced_zones
 
@@ -91,7 +92,7 @@ class Run:
         try:
             live_pools = [pool for pool in self.plan.pools if not self._is_dry(pool)]
             marked = {pool.id: groups for pool in live_pools if (groups := marked_and_staying(pool, self.run_state))}
-            if self.stored.unfinished or marked or any(pool.changes or pool.relief for pool in live_pools):
+            if self.stored.unfinished or marked or any(pool.changes or ReliefStep in pool.parts for pool in live_pools):
                 self._take_lease(live_pools)
             for pool in self.plan.pools:
                 self._open_journal(pool)

@@ -8,6 +8,7 @@ from evenkeel.application.rebalancing.ports import RunStore
 from evenkeel.domain.model.groups import GroupKey, PoolId, State
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.plan import figures_of
 from evenkeel.state_records import ScaleRequestRecord
 
 
@@ -101,6 +102,5 @@ class RunSummary:
             "GroupsFenced": sum(group.state is State.FENCED for group in groups),
             "Imbalance": max((pool.imbalance for pool in pools), default=0),
             "Headroom": sum(pool.headroom for pool in pools),
-            "PoolsNotSurviving": sum(pool.is_at_risk for pool in pools),
-            "NodesToSurvive": sum(pool.survival.held for pool in pools if pool.survival is not None),
+            **figures_of(pools),
         }

@@ -26,12 +26,10 @@ from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.overwritten import Found, found
 from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
-from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.second_checks import SECOND_CHECK_AFTER, doubted_since, is_confirmed
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.rebalancing.annotations import write_adopted, write_published
 from evenkeel.domain.rebalancing.membership.lost_groups import is_lost
-from evenkeel.domain.rebalancing.relief import refused
 from evenkeel.domain.rebalancing.writes import (
     Patch,
     Stage,
@@ -41,6 +39,8 @@ from evenkeel.domain.rebalancing.writes import (
     patches,
     stage_of,
 )
+from evenkeel.domain.relief.model import Relief, ReliefStep
+from evenkeel.domain.relief.relief import refused
 from evenkeel.record import FixEntry
 from evenkeel.texts.english import sentence, sentences
 
@@ -260,13 +260,13 @@ class Writer:
         The maximum is stored before it is written, so that Evenkeel never mistakes it for a number that the Shoot's
         owner set. Raises StateConflictError.
         """
-        step = pool.relief
+        step = pool.parts.of(ReliefStep)
         if step is None or self.is_late():
             return False
 
         def store(relief: Relief) -> None:
             state = self.run_state.pools.get(pool.id, PoolState())
-            self.run_state.save_pool(pool.id, replace(state, relief=relief))
+            self.run_state.save_pool(pool.id, replace(state, parts=state.parts.plus(Relief, relief)))
 
         write = partial(self.api.write_shoot_maximum, step.shoot, step.worker, step.maximum)
         store(step.before)

@@ -198,7 +198,7 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
             break
         if choice.machine is None or not _may_lose(pool, draft, choice.machine):
             blocked_by = choice.why or Reason.of(Rule.GROUP_AT_ITS_MIN, min=draft.requested)
-            if draft is destination and blocked_by.rule is Rule.NEEDED_TO_SURVIVE:
+            if draft is destination and choice.guarded:
                 over = replace(pool.convergence.state, step=None)
                 pool.convergence.state = over.held_after_failure(pool.now)  # the pool needs the new node
             reason = reason or Reason.of(Rule.STEP_CANNOT_GIVE, zone=draft.group.identity.zone, why=blocked_by)
@@ -333,9 +333,8 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
         return pool.convergence.choices[draft.key]
     pool.convergence.asks[draft.key] = "" if coming is None else coming.key
     # A machine of a fallback needs the view always, because its pods may not fit the pool at all. So does the machine
-    # of a pool whose pods must survive the loss of a zone.
-    survives = pool.survival is not None and pool.survival.facts is not None
-    if not pool.pool.settings.converge.blind or survives or holder(pool, draft) is not None:
+    # of a pool whose pods decide which nodes must stay.
+    if not pool.pool.settings.converge.blind or pool.demand.pods_decide or holder(pool, draft) is not None:
         return Choice(why=pool.observation.workload_unread or Reason.of(Rule.CONVERGE_NO_VIEW))
     if coming is not None:
         return Choice()  # checks list machines only during a step

@@ -13,12 +13,12 @@ from functools import partial
 from evenkeel.domain.demand.advice import unread
 from evenkeel.domain.demand.cluster_snapshot import Places
 from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_continues, drain_decision
+from evenkeel.domain.demand.guards import guard_of
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.offers import with_coming
 from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED, find_places
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.taints import is_being_deleted
-from evenkeel.domain.demand.zone_loss import zone_losses
 from evenkeel.domain.model.convergence import Choice
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer
 from evenkeel.domain.model.flavours import SIZE_TAGS
@@ -105,12 +105,11 @@ def _choose(
     node_infos = [info for info in node_infos if info.name not in simulation.starting]
     if keeps_places:  # no pod of a fallback has to wait for a node that does not run yet
         node_infos = [info for info in node_infos if info.name in simulation.started]
-    places, losses = Places(simulation.snapshot, node_infos), zone_losses(simulation)
-    if losses is not None:
-        losses.begin()
+    places, guard = Places(simulation.snapshot, node_infos), guard_of(simulation)
     candidates: list[tuple[bool, bool, int, int, str, MachineRef]] = []
     moved: dict[str, list[Pod]] = {}
     reason: Reason | None = None
+    guarded = False
     for node in sorted(nodes, key=lambda node: node.name):
         moving = _moving(simulation, budgets, node, places)
         if isinstance(moving, Reason):
@@ -123,13 +122,13 @@ def _choose(
     for *_, name, machine in sorted(candidates):
         fork, info = simulation.snapshot.fork(), simulation.snapshot.node_infos[name]
         find_places(simulation, info, moved[name], places)
-        needed = None if losses is None else losses.needed(info)
+        needed = guard(info)
         if needed is None:
             return Choice(machine=machine)
         simulation.snapshot.revert(fork)
         places.revert()
-        reason = reason or needed
-    return Choice(why=reason or Reason.of(Rule.CONVERGE_NO_MACHINE))
+        guarded, reason = guarded or reason is None, reason or needed
+    return Choice(why=reason or Reason.of(Rule.CONVERGE_NO_MACHINE), guarded=guarded)
 
 
 def _moving(simulation: Simulation, budgets: Budgets, node: Node, places: Places) -> list[Pod] | Reason:

@@ -66,11 +66,8 @@ def return_pairs(pool: PoolDraft) -> Pairs:
 
 
 def least_replicas(pool: PoolDraft) -> dict[str, int]:
-    """Return how many replicas each group keeps, by its key.
-
-    A step may break SURVIVAL_MIN, because the pool keeps the node in another zone.
-    """
-    return {draft.key: draft.fewest(without=(Rule.SURVIVAL_MIN,)) for draft in pool.groups}
+    """Return how many replicas each group keeps in a move to another zone, by its key."""
+    return {draft.key: max(draft.floors.values(), default=0) for draft in pool.groups}
 
 
 def course_of(pool: PoolDraft) -> tuple[tuple[str, str], ...]:

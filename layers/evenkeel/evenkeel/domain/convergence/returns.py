@@ -12,7 +12,7 @@ states are stored with one move id before the patch. Without the patch, no group
 
 from collections.abc import Mapping, Sequence
 
-from evenkeel.domain.model.choices import DemandStage, Level, SurviveZones
+from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.convergence import Deleting
 from evenkeel.domain.model.drafts import LASTING_LIMITS, Draft, Fallback
 from evenkeel.domain.model.groups import PoolId, State
@@ -44,7 +44,7 @@ def with_fallbacks(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> In
             pool=pool,
             groups=drafts[id],
             held=held_nodes(pool, first_pools),
-            keeps_minima=pool.settings.strategy.publishes_minima or _survives_by_minima(pool, check),
+            keeps_minima=pool.settings.strategy.publishes_minima or inputs[id].keeps_minima,
         )
         changed[id] = changed[id]._replace(held=fallback.held)
         taker = _taker(fallback, first_pools, check)
@@ -57,11 +57,6 @@ def with_fallbacks(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> In
             if _takes_nodes(fallback, check) and _is_like(pool, first, check):
                 changed[first.id] = changed[first.id]._replace(fallback_takes=True)
     return changed
-
-
-def _survives_by_minima(pool: Pool, check: Check) -> bool:
-    """Return True if the mins of zones keep a pool large enough for the loss of a zone. Otherwise its pods decide."""
-    return pool.settings.survive_zones is SurviveZones.ONE and check.policy.demand is DemandStage.OFF
 
 
 def _is_like(fallback: Pool, first: Pool, check: Check) -> bool:

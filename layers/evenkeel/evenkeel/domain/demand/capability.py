@@ -17,7 +17,7 @@ from evenkeel.domain.demand.orders import (
     scale_down_state,
     with_clocks,
 )
-from evenkeel.domain.model.choices import DemandStage, Level, SurviveZones
+from evenkeel.domain.model.choices import DemandStage, Level
 from evenkeel.domain.model.demand import DemandFacts, PoolAdvice, PoolOffer, ScaleDownState
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import PoolId
@@ -34,6 +34,7 @@ from evenkeel.domain.rebalancing.capability import (
     Planned,
     PlannedPool,
     Point,
+    PoolInput,
 )
 from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.domain.rebalancing.restore import is_restored
@@ -103,11 +104,11 @@ def _is_levelled(pool: AnyPool) -> bool:
     return pool.settings.level is not Level.OFF or pool.convergence_requested is not None
 
 
-def _facts(pool: AnyPool, advice: PoolAdvice) -> DemandFacts:
-    """Return the advice that the pool's plan depends on. Only leveling and survival depend on unneeded nodes."""
+def _facts(pool: AnyPool, advice: PoolAdvice, given: PoolInput) -> DemandFacts:
+    """Return the advice that the pool's plan depends on. Only few rules depend on unneeded nodes."""
     asked = advice.asked
     awaited = None if advice.not_counted else {str(group): nodes for group, nodes in asked.nodes.items()}
-    is_judged = bool(advice.nodes) and (_is_levelled(pool) or pool.settings.survive_zones is SurviveZones.ONE)
+    is_judged = bool(advice.nodes) and (_is_levelled(pool) or given.pods_decide)
     unneeded = tuple(node for node in advice.nodes if node.needed is None) if is_judged else None
     return DemandFacts(awaited, unneeded, asked.orders, asked.orders_after)
 
@@ -122,8 +123,9 @@ def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Ext
     requests = {id: given.request for id, given in inputs.items() if given.request is not None}
     orders = _orders(advised, requests, check.policy, check.now)
     return unadvised | {
-        id: inputs[id]._replace(demand=_facts(planned[id].pool, advice), request=orders.get(id, inputs[id].request))
+        id: given._replace(demand=_facts(planned[id].pool, advice, given), request=orders.get(id, given.request))
         for id, advice in advised.pools.items()
+        for given in [inputs[id]]
     }, extension
 
 

@@ -39,7 +39,7 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
         room=room,
         min=pool.pool.min,
         orders=pool.pool.state.orders,
-        survives=pool.survival is not None and pool.survival.facts is not None and pool.pool.zones > 1,
+        guard=pool.demand.guard,
         first_pools=pool.pool.first_pools,
     )
 
@@ -48,7 +48,6 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
     group, not_healthy, unhealthy = draft.group, _not_healthy_because(draft), draft.group.status.unhealthy
     rest = unhealthy if unhealthy is not None and unhealthy.rule is Rule.CLUSTER_UNHEALTHY else None
     limit, blocked = draft.room_for_pods, draft.drain_blocked_by
-    facts = None if pool.survival is None else pool.survival.facts
     return GroupOffer(
         group=group.key,
         zone=group.identity.zone or "",
@@ -60,7 +59,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         takes=draft.takes,
         before=group.requested,
         min=draft.fewest(),
-        held_nodes=0 if facts is None or facts.held is None else facts.held.nodes.get(draft.key, 0),
+        kept_empty=pool.demand.kept_empty.get(draft.key),
         template=group.template.node,
         ignored_taints=pool.pool.settings.ignored_taints,
         closed=None if limit and draft.state is State.PROBING else not_healthy or rest or group.template.closed_because,

@@ -20,12 +20,12 @@ from datetime import datetime
 
 from evenkeel.domain.demand.cluster_snapshot import Places
 from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_continues, drain_decision, ends_with_node
+from evenkeel.domain.demand.guards import guard_of
 from evenkeel.domain.demand.node_info import NodeInfo, utilization
 from evenkeel.domain.demand.pods import old_enough_at
 from evenkeel.domain.demand.requests import is_gpu
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.taints import TO_BE_DELETED, is_being_deleted
-from evenkeel.domain.demand.zone_loss import zone_losses
 from evenkeel.domain.model.demand import (
     GroupOffer,
     HangingDrain,
@@ -118,7 +118,6 @@ class _ScaleDown:
         self._pods_on: dict[str, list[Pod]] = defaultdict(list)  # including pods of nodes being deleted
         for pod in workload.pods:
             self._pods_on[pod.node].append(pod)
-        self._losses = zone_losses(simulation)
         self._destinations: list[NodeInfo] = []  # started nodes, in the order in which they are tried
         self._needed: dict[str, Reason] = {}
         self._waits: dict[str, Reason] = {}
@@ -132,8 +131,7 @@ class _ScaleDown:
             waits = dict.fromkeys(clocks, Reason.of(Rule.PODS_TOO_NEW, until=old_enough))
             return Unneeded(clocks=clocks, waits=waits, hanging=hanging)
         self._simulation.schedule_pending()
-        if self._losses is not None:
-            self._losses.begin()
+        self._guard = guard_of(self._simulation)
         fork = self._snapshot.fork()
         candidates = self._find_unneeded()
         self._snapshot.revert(fork)
@@ -251,8 +249,8 @@ class _ScaleDown:
             return Reason.of(Rule.NODE_AWAITED)
         fork = self._snapshot.fork()
         found = find_places(self._simulation, candidate.node_info, moving, places)
-        if self._losses is not None and not isinstance(found, Reason):
-            found = self._losses.needed(candidate.node_info) or found
+        if not isinstance(found, Reason):
+            found = self._guard(candidate.node_info) or found
         if isinstance(found, Reason):
             self._snapshot.revert(fork)
             places.revert()
@@ -289,8 +287,8 @@ class _ScaleDown:
                 reason = Reason.of(Rule.GROUP_AT_ITS_MIN, min=candidate.offer.min)
             elif spare[pool] < 1:
                 reason = Reason.of(Rule.POOL_AT_ITS_MIN, min=candidate.pool.min)
-            elif not candidate.moves and idle[group] <= candidate.offer.held_nodes > 0:
-                reason = Reason.of(Rule.HELD_TO_SURVIVE, nodes=candidate.offer.held_nodes)
+            elif not candidate.moves and (kept := candidate.offer.kept_empty) is not None and idle[group] <= kept.nodes:
+                reason = kept.why
             elif candidate.moves and drains < 1:
                 reason = Reason.of(Rule.ONE_DRAIN_AT_A_TIME)
             elif not candidate.moves and empty < 1:

@@ -9,7 +9,7 @@ checked every five minutes, and gets a full check every hour.
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import accumulate, pairwise
 from math import ceil
@@ -156,8 +156,7 @@ class SteadyState:
     seen: Mapping[str, str]
     headroom: int = 0
     imbalance: int = 0
-    at_risk: int = 0  # pools that are to survive the loss of a zone, but would not
-    to_survive: int = 0  # nodes that pools keep only to survive
+    figures: Mapping[str, int] = field(default_factory=dict)  # the capabilities' metrics
     rests_until: datetime | None = None  # until then, a few checks are enough; None: the cluster does not rest
 
     def is_resting(self, now: datetime) -> bool:

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import BadValueError
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 class Size(NamedTuple):
@@ -36,23 +38,27 @@ class Strategy:
         return self.name
 
 
+def read_choice(kind: type[_Choice], value: object, title: str) -> _Choice:
+    """Return the member with the name in the text. Raises BadValueError if there is no such member."""
+    try:
+        return kind("off" if value is False else str(value).lower())  # YAML reads off as False
+    except ValueError:
+        raise BadValueError(f"no such {title}", [member.value for member in kind]) from None
+
+
 class _Setting(StrEnum):
     """A setting that accepts only a few values."""
 
     @classmethod
     def read(cls, value: object) -> Self:
         """Return the member with the name in the text. Raises BadValueError if there is no such member."""
-        try:
-            return cls("off" if value is False else str(value).lower())  # YAML reads off as False
-        except ValueError:
-            raise BadValueError(f"no such {_TITLES[cls.__name__]}", [member.value for member in cls]) from None
+        return read_choice(cls, value, _TITLES[cls.__name__])
 
 
 _TITLES = {
     "Level": "levelling",
     "DemandStage": "stage of demand",
     "OnFailure": "treatment of failures",
-    "SurviveZones": "number of zones to survive",
 }
 
 
@@ -63,13 +69,6 @@ class Level(_Setting):
     SHRINK = "shrink"  # when an autoscaler removes nodes, it removes them from the fuller zones
     # As SHRINK. In addition, Evenkeel replaces nodes of fuller zones by nodes in smaller zones, one at a time.
     CONVERGE = "converge"
-
-
-class SurviveZones(_Setting):
-    """The number of zones that a pool may lose at once and still hold what it needs."""
-
-    NONE = "0"
-    ONE = "1"
 
 
 class DemandStage(_Setting):

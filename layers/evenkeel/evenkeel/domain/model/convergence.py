@@ -288,11 +288,12 @@ class ConvergenceState:
 class Choice:
     """The machine of a group that may be deleted, or the reason why no machine may be deleted.
 
-    If both fields are None, the group's machines are not listed.
+    If ``machine`` and ``why`` are None, the group's machines are not listed.
     """
 
     machine: MachineRef | None = None
     why: Reason | None = None
+    guarded: bool = False  # True: a guard of the pool keeps the nodes (``domain.demand.guards``)
     nodes: int = 1  # how many new nodes the pods of the machine need; 0: they fit running nodes
 
 

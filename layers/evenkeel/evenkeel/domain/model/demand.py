@@ -1,15 +1,15 @@
 """The input, the result and the limits of scale-up and scale-down."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, GroupKey, MachineRef, PoolId
 from evenkeel.domain.model.past_orders import BlockedPods, IneffectiveOrder, PastOrder
-from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
 
 UNNEEDED_TIME = timedelta(minutes=10)
@@ -56,6 +56,13 @@ class ScaleDownOptions:
     provision_timeout: timedelta = PROVISION_TIMEOUT  # until this age, a node that is not Ready counts as starting
 
 
+class KeptEmpty(NamedTuple):
+    """Nodes without pods that stay for now."""
+
+    nodes: int
+    why: Reason
+
+
 @dataclass(frozen=True, kw_only=True)
 class GroupOffer:
     """The facts about a node group that scale-up and scale-down use. Each integer is a number of nodes."""
@@ -70,7 +77,7 @@ class GroupOffer:
     room: int = 0  # how many more nodes the group may get
     takes: int = 0  # how many of them may replace released nodes (``Draft.takes``)
     min: int = 0
-    held_nodes: int = 0  # empty nodes that are not removed for now, because the pool lately needed them to survive
+    kept_empty: KeptEmpty | None = None  # empty nodes that are not removed for now
     template: NodeTemplate | None = None
     ignored_taints: frozenset[str] = frozenset()  # keys of taints that each new node loses by itself
     closed: Reason | None = None  # why the group gets no node even if ``room`` is not 0; None: it may get one
@@ -89,7 +96,9 @@ class PoolOffer:
     groups: tuple[GroupOffer, ...]
     room: int = 0  # PoolMaximum minus the requested nodes
     min: int = 0  # PoolMinimum
-    survives: bool = False  # True: the pods of any one zone must fit on the nodes of the other zones
+    # Returns what says which nodes must stay for other reasons than their pods (``domain.demand.guards``). The type is
+    # Any, because this module knows no snapshot.
+    guard: Callable[[Any], Any] | None = None
     orders: Mapping[str, PastOrder] = field(default_factory=dict)  # the stored orders of nodes for pods
     first_pools: tuple[PoolId, ...] = ()  # the pools that get nodes for pods before this pool does
 
@@ -115,14 +124,14 @@ class KeptNodes:
 
     machines: frozenset[MachineRef]
     by_group: Mapping[GroupKey, int]  # nodes with a pod for which Evenkeel finds no other node
-    to_survive: Mapping[GroupKey, int] = field(default_factory=dict)  # other nodes, which survival needs
+    others: Mapping[Rule, Mapping[GroupKey, int]] = field(default_factory=dict)  # further nodes, by their rule
 
     def __or__(self, other: "KeptNodes") -> "KeptNodes":
         """Return the nodes of both. No node is in both."""
         return KeptNodes(
             machines=self.machines | other.machines,
             by_group=Counter(self.by_group) + Counter(other.by_group),
-            to_survive=Counter(self.to_survive) + Counter(other.to_survive),
+            others={**self.others, **other.others},
         )
 
 

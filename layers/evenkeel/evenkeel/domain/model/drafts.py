@@ -1,25 +1,26 @@
 """The drafts of a plan: one for each pool, and one for each group of a pool. The plan's steps change the drafts."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converging, Step
-from evenkeel.domain.model.demand import DemandFacts, KeptNodes
+from evenkeel.domain.model.demand import DemandFacts, KeptEmpty, KeptNodes
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, PoolId, State
 from evenkeel.domain.model.moves import RequestedNodes, ScaleRequest
 from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.pools import Pool, tie_of
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.states import STEPS_APART, MemberSnapshot, Publication, Release
-from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 # The rules of ``Draft.limits``, in the order in which bounds are capped. ``health.states`` sets all except STEP_MAX:
@@ -35,7 +36,6 @@ LASTING_LIMITS = (Rule.WORKER_SHARE, Rule.ZONE_MAX)  # the limits that do not de
 # - OWNER_MIN_MIN: the smallest min that the owner of the bounds accepts
 # - ZONE_MIN: ``evenkeel.dev/zone-min``
 # - STRATEGY: the strategy's min, if it publishes one for each zone; otherwise that is only a share of PoolMinimum
-# - SURVIVAL_MIN: the replicas with which the pool survives the loss of another zone
 # All floors hold where nodes leave the pool (``fewest``). A request to give back a number of nodes also regards the
 # published min. Replicas without a node may fall to the floors of owners, because they are no nodes that a minimum
 # could keep.
@@ -81,8 +81,7 @@ class AutoscalerDraft:
     # True: min is at least requested, so that no autoscaler removes the new node of a converge step.
     protected: bool = False
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
-    # The least min to survive, where Evenkeel reads pods. It is no floor: Evenkeel then keeps the needed nodes by name.
-    survival_min: int = 0
+    mins: dict[Rule, int] = field(default_factory=dict)  # the least published min, by rule
 
 
 # Fields with a default are not keyword-only, because Python sets the defaults of keyword-only parameters one by one,
@@ -99,6 +98,8 @@ class Draft(GroupPlan):
     health: HealthDraft = field(default_factory=HealthDraft)
     limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
     floors: dict[Rule, int] = field(default_factory=dict)  # the fewest replicas that the group may have, by rule
+    # Floors that a move to another zone may break, because the pool keeps the node. They are published as mins, too.
+    pool_floors: dict[Rule, int] = field(default_factory=dict)
     autoscaler: AutoscalerDraft = field(default_factory=AutoscalerDraft)
     key: str = field(init=False)  # the key under which the pool's state stores this group
 
@@ -121,7 +122,8 @@ class Draft(GroupPlan):
 
     def fewest(self, *, without: Collection[Rule] = ()) -> int:
         """Return the fewest replicas that the floors allow, except the floors by the rules in ``without``."""
-        return max([nodes for rule, nodes in self.floors.items() if rule not in without], default=0)
+        floors = self.floors | self.pool_floors
+        return max([nodes for rule, nodes in floors.items() if rule not in without], default=0)
 
     @property
     def replicas_are_ours(self) -> bool:
@@ -362,7 +364,7 @@ class Fallback:
     pool: Pool
     groups: Sequence[Draft]
     held: Mapping[str, int]  # key of a group -> the nodes that it holds for other pools
-    keeps_minima: bool = False  # True: published mins are limits, because of the strategy or of ``survive-zones``
+    keeps_minima: bool = False  # True: published mins are limits (``PoolInput.keeps_minima``)
 
     @property
     def requested(self) -> int:
@@ -410,15 +412,21 @@ class DemandDraft:
     asks_idle: bool = False  # True: the plan depends on unneeded nodes, but the check did not look for them
     # True: Evenkeel orders nodes for the pods that this check has read.
     orders_for_pods: bool = False
+    asks_pods: bool = False  # True: the plan depends on pods, and not all were read
+    pods_decide: bool = False  # True: pods decide which nodes of the pool must stay
+    # Returns what says which nodes must stay for other reasons than their pods (``domain.demand.guards``).
+    guard: Callable[[Any], Any] | None = None
+    kept_empty: dict[str, KeptEmpty] = field(default_factory=dict)  # by key of the group: empty nodes that stay for now
 
 
 @dataclass(slots=True)
-class SurvivalDraft:
-    """The nodes with which a pool survives the loss of one zone (``domain.survival``)."""
+class PartsDraft:
+    """What capabilities add to a pool's plan."""
 
-    facts: SurvivalFacts | None = None  # None: Evenkeel does not read pods
-    result: Survival | None = None  # None: not known, because not all pods were read
-    causes: tuple[Reason, ...] = ()  # why zones get no node, although the pool is short of nodes
+    drafts: Parts = field(default_factory=Parts)  # their inputs, and what their steps know
+    results: Parts = field(default_factory=Parts)  # their parts of the plan
+    stored: Parts = field(default_factory=Parts)  # their parts of the state to store
+    notes: list[Reason] = field(default_factory=list)  # reasons that need no action
 
 
 @dataclass(slots=True)
@@ -438,7 +446,7 @@ class PoolDraft:
     bounds: BoundsDraft = field(default_factory=BoundsDraft)
     convergence: ConvergenceDraft = field(default_factory=ConvergenceDraft)
     demand: DemandDraft = field(default_factory=DemandDraft)
-    survival: SurvivalDraft | None = None  # None: the pool does not have to survive the loss of a zone
+    parts: PartsDraft = field(default_factory=PartsDraft)
     check_at: list[datetime] = field(default_factory=list)  # when the plan may change even if nothing else changes
     problems: list[Problem] = field(default_factory=list)
     starved: int = 0  # the number of nodes that no healthy zone of the pool can get, counted by the step ``report``

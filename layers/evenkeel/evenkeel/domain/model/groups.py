@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple, Self
 
-from evenkeel.domain.model.choices import Level, OnFailure, Strategy, SurviveZones
+from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.reasons import STOPS, Reason
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
@@ -177,7 +177,7 @@ class ShootWorker:
 
 @dataclass(frozen=True, kw_only=True)
 class Shoot:
-    """The parts of a Gardener Shoot that relief needs (``domain.rebalancing.relief``)."""
+    """The parts of a Gardener Shoot that relief needs (``domain.relief.relief``)."""
 
     ref: OwnerRef
     workers: tuple[ShootWorker, ...]
@@ -424,9 +424,8 @@ class Annotations:
     strategy: Strategy | None = None
     on_failure: OnFailure | None = None
     level: Level | None = None
-    survive_zones: SurviveZones | None = None
     dry_run: bool | None = None
-    fallback_for: str | None = None  # name or id of the pool of which this pool is a fallback
+    own: Mapping[str, str] = field(default_factory=dict)  # the settings of capabilities (``model.parts.Setting``)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,6 @@ old desired bounds, it reverts Evenkeel's write.
 
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from evenkeel.domain.model.overwritten import Found, found
-from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.states import PoolState
 
 
@@ -15,14 +14,11 @@ def desired_bounds_of(group: NodeGroup, state: PoolState) -> Bounds | None:
     """Return the desired bounds of the group's owner; None: the group has no owner, or its bounds are unknown."""
     if group.owner.numbers is None:
         return None
-    if not group.owner.numbers.takes_ours and state.relief is not None:
-        return _without_relief(group.owner.numbers.bounds, state.relief)
+    for part in () if group.owner.numbers.takes_ours else state.parts.values():
+        wanted: Bounds | None = part.wanted(group.owner.numbers.bounds)
+        if wanted is not None:
+            return wanted
     return _before(group, state) if _found(group, state) is Found.OURS else group.owner.numbers.bounds
-
-
-def _without_relief(bounds: Bounds, relief: Relief) -> Bounds:
-    """Return the bounds that a Worker would have without relief. Relief changes only the maximum."""
-    return Bounds(bounds.min, max(bounds.min, relief.wanted(bounds.max)))
 
 
 def is_new_intent(group: NodeGroup, state: PoolState) -> bool:

@@ -22,13 +22,12 @@ from evenkeel.domain.model.groups import (
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.origins import Origin
+from evenkeel.domain.model.parts import Part, Parts
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason
-from evenkeel.domain.model.relief import ReliefStep
 from evenkeel.domain.model.states import GroupState, PoolState, Release
-from evenkeel.domain.model.survival import Survival
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,9 +179,8 @@ class PoolPlan:
     release: ReleasePlan = ReleasePlan()
     convergence: ConvergencePlan = ConvergencePlan()
     demand: DemandPlan = DemandPlan()
-    survival: Survival | None = None  # None: the pool does not have to survive the loss of a zone, or it is unknown
-    asks_pods: bool = False  # True: whether the pool survives depends on pods, and not all were read
-    relief: ReliefStep | None = None  # the write to the pool's Shoot; None: no write
+    parts: Parts = field(default_factory=Parts)  # the parts of capabilities
+    asks_pods: bool = False  # True: the plan depends on pods, and not all were read
 
     @property
     def journal_of(self) -> PoolId:
@@ -231,15 +229,14 @@ class PoolPlan:
         return max(0, self.max - requested) if self.mode.valid and self.max is not None else 0
 
     @property
-    def is_at_risk(self) -> bool:
-        """Return True if the pool is to survive the loss of a zone, but would not."""
-        return self.survival is not None and not self.survival.survives
-
-    @property
     def imbalance(self) -> int:
         """Return the running nodes of the fullest zone minus those of the emptiest."""
         running = [plan.group.running for plan in self.groups]
         return max(running, default=0) - min(running, default=0)
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        return (*self.parts.values(), *self.next_state.parts.values())
 
     def digest(self, *, applied: bool) -> str:
         """Return a fingerprint of the report; empty: there is nothing to report. ``applied``: changes are left out."""
@@ -252,7 +249,7 @@ class PoolPlan:
             "starved": self.report.starved,
             "overcommitted": self.report.overcommitted,
             "contested": list(self.report.contested),
-            **self._relief_report,
+            **{name: value for part in self._parts for name, value in part.reported.items()},
             "incident": [
                 [str(plan.group.key), plan.state] for plan in self.groups if plan.state in (State.FENCED, State.PROBING)
             ],
@@ -271,19 +268,6 @@ class PoolPlan:
         if not any(report.values()):
             return ""
         return hashlib.sha256(json.dumps(report, sort_keys=True, default=str).encode()).hexdigest()[:32]
-
-    @property
-    def _relief_report(self) -> dict[str, object]:
-        """Return the new maximum of a Shoot and the refused maximum; empty if there is neither."""
-        refused = self.next_state.relief.refused if self.next_state.relief is not None else None
-        return {
-            name: value
-            for name, value in (
-                ("relief", self.relief and self.relief.maximum),
-                ("refused", refused and [refused.number, refused.generation]),
-            )
-            if value is not None
-        }
 
 
 @dataclass(frozen=True, kw_only=True)

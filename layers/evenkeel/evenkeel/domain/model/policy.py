@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy, SurviveZones
+from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
 from evenkeel.domain.model.convergence import ConvergePolicy
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, NodeGroup
 from evenkeel.domain.model.holds import doubled
@@ -44,8 +44,7 @@ class PoolRule:
     backoff: BackoffPolicy | None = None
     provision_timeout: timedelta | None = None
     max_step: int | None = None
-    survive_zones: SurviveZones | None = None
-    fallback_for: str | None = None
+    own: Mapping[str, str] = field(default_factory=dict)  # the settings of capabilities (``model.parts.Setting``)
 
     def selects(self, group: NodeGroup) -> bool:
         """Return True if the rule's selector matches this group."""
@@ -65,13 +64,12 @@ class PoolSettings:
     level: Level = Level.OFF
     ignored_taints: frozenset[str] = frozenset()  # keys of taints that each new node loses by itself
     max_step: int | None = None  # nodes that one run may add to a pool; None: any number
-    survive_zones: SurviveZones = SurviveZones.NONE
     backoff: BackoffPolicy = BackoffPolicy()
     provision_timeout: timedelta = PROVISION_TIMEOUT
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     autoscaler: bool = True  # True: a Cluster Autoscaler scales within the bounds
     autoscaler_loop: timedelta = timedelta(seconds=10)  # the autoscaler's --scan-interval
-    fallback_for: str | None = None  # name or id of the pool of which this pool is a fallback; None: of no pool
+    own: Mapping[str, str] = field(default_factory=dict)  # the settings of capabilities (``model.parts.Setting``)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,9 @@ from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, PoolId
 from evenkeel.domain.model.holds import doubled
 from evenkeel.domain.model.moves import Move, RequestedNodes, ScaleRequest
+from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.past_orders import PastOrder
-from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.second_checks import SECOND_CHECK_AFTER
-from evenkeel.domain.model.survival import HeldNodes
 
 
 # The classes of the stored state of a group or pool are not frozen, because a frozen object takes three times as long
@@ -241,15 +240,14 @@ class PoolState:
     is_failing: tuple[str, ...] = ()  # keys of the groups that were reported as fenced, and not yet as recovered
     # Key of a group -> its zone, for each group whose zone only its machines show.
     zones: Mapping[str, str] = field(default_factory=dict)
-    relief: Relief | None = None  # Gardener only: dead zones, or a Shoot with a raised maximum; None: neither
     release: Release | None = None  # the last release, while its replicas must be ordered again or have no nodes yet
     closed_at: datetime | None = None  # since when a lowered max keeps autoscalers from ordering; None: no max does
     # The past orders of nodes for pods. The key of an order has the digests of the pods and of the node.
     orders: Mapping[str, PastOrder] = field(default_factory=dict)
-    survival: HeldNodes | None = None  # None: the pool keeps no node only to survive the loss of a zone
     # Key of a group -> the nodes that it holds for the pools of which its pool is a fallback; no key: none.
     held_nodes: Mapping[str, int] = field(default_factory=dict)
     replicas: ReplicasState = field(default_factory=ReplicasState)
+    parts: Parts = field(default_factory=Parts)  # the parts of capabilities, each stored under the capability's name
 
     @property
     def members(self) -> frozenset[str]:

@@ -13,12 +13,14 @@ from evenkeel.domain.model.drafts import Fallback, PoolDraft
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Check
+from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool
-from evenkeel.domain.model.survival import SurvivalFacts
+from evenkeel.domain.model.reasons import Rule
 
 Step = Callable[[PoolDraft], None]
 NO_NODES: Mapping[str, int] = {}
+NO_PARTS = Parts()
 
 
 class Point(Enum):
@@ -42,8 +44,8 @@ class Rank(Enum):
     UNSEEN = "First order, because its one node also counts for the minima."
     STRATEGY_MINIMA = "Before PoolMinimum, because these nodes also count for it."
     POOL_MINIMUM = "Before requests, because PoolMinimum holds always, and a request gets what is left."
-    REQUEST = "Before survival, because pods that wait need nodes now."
-    SURVIVAL = "After requests, because their nodes may be those that survival needs."
+    REQUEST = "Before the reserve, because pods that wait need nodes now."
+    RESERVE = "After requests, because their nodes may be those that the reserve needs."
     CONVERGENCE = "Last, because a step only begins in a pool that nothing else changes."
 
 
@@ -56,12 +58,14 @@ class PoolInput(NamedTuple):
     choices: Choices = NO_CHOICES
     waited_for: Mapping[str, int] | None = None
     pods_unmet: bool = False
-    survival: SurvivalFacts | None = None
+    pods_decide: bool = False  # True: pods decide which nodes of the pool must stay
+    keeps_minima: bool = False  # True: published mins are limits where nodes return to another pool
     fallbacks: tuple[Fallback, ...] = ()
     fallback_takes: bool = False
     fallback_requested: Mapping[str, int] = NO_NODES
     held: Mapping[str, int] = NO_NODES
     taken_by: tuple[PoolId, ConvergeStep] | None = None
+    parts: Parts = NO_PARTS
 
 
 class PlannedPool(NamedTuple):
@@ -80,8 +84,10 @@ Extension = Callable[[Plan], Plan]
 
 @dataclass(frozen=True, kw_only=True)
 class Capability:
-    """The parts that one capability adds to a plan. Each field names the point at which the pipeline uses the part."""
+    """What one capability adds. Each function's name is the point at which the pipeline uses it."""
 
+    figures: Mapping[str, Callable[[PoolPlan], int]] = field(default_factory=dict)  # metric -> its value for a pool
+    kinds: Mapping[Rule, str] = field(default_factory=dict)  # rule -> its kind, as in docs/operate/status.md
     steps: Mapping[Point | Rank, Step] = field(default_factory=dict)
     # Returns the inputs with which pools are planned first: the most likely advice for them. Requests are known.
     assume: Callable[[Check, Sequence[AnyPool], Inputs], Inputs] | None = None
@@ -90,5 +96,8 @@ class Capability:
     advise: Callable[[Check, Planned, Inputs], tuple[Inputs, Extension]] | None = None
     # Called after ``advise``. Returns the inputs of the pools whose plans ask a question, including the answers.
     answer: Callable[[Check, Planned, Inputs], Inputs] | None = None
+    # Called for the plan of each pool after its steps. Returns the plan with a further write, and when it may change
+    # even if the cluster does not.
+    finish: Callable[[Check, PoolPlan], tuple[PoolPlan, datetime | None]] | None = None
     # Called last. Returns the inputs of the pools that follow the plans of other pools.
     follow: Callable[[Planned, Inputs], Inputs] | None = None

@@ -6,22 +6,23 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
 
-from evenkeel.domain.model.choices import Level, SurviveZones
+from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import (
     BoundsDraft,
     ConvergenceDraft,
     DemandDraft,
     Draft,
+    PartsDraft,
     PoolDraft,
     ReleaseDraft,
     ReplicasDraft,
     RequestDraft,
-    SurvivalDraft,
 )
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, PoolId, State
 from evenkeel.domain.model.moves import FOR_PODS
 from evenkeel.domain.model.observations import Check
+from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.plans import (
     ConvergencePlan,
@@ -40,7 +41,6 @@ from evenkeel.domain.rebalancing.bounds.safety import stays_closed
 from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
 from evenkeel.domain.rebalancing.health.states import assess, without_drill
 from evenkeel.domain.rebalancing.membership.members import FoundMembers, created_again
-from evenkeel.domain.rebalancing.relief import relieve
 from evenkeel.domain.rebalancing.replicas.release import not_reordered
 from evenkeel.domain.rebalancing.replicas.thaw import reserved_after, thaw_note
 from evenkeel.domain.rebalancing.restore import restore
@@ -77,6 +77,7 @@ class PoolPlanner:
         self._opened = opened
         self._restored = restored
         self._opening = opening_steps(capabilities)
+        self._finishing = [capability.finish for capability in capabilities if capability.finish is not None]
         self._steps_of = cache(partial(steps_of, capabilities=capabilities))
 
     def plan(self, pool: AnyPool, given: PoolInput) -> PlannedPool:
@@ -89,9 +90,10 @@ class PoolPlanner:
         plan = restore(plan, pool.state, self._check.observation, whole=is_restored)
         if is_restored:
             check_at = []
-        plan, changes_at = relieve(self._check, plan)
-        if changes_at is not None:
-            check_at = [*check_at, changes_at]
+        for finish in self._finishing:
+            plan, changes_at = finish(self._check, plan)
+            if changes_at is not None:
+                check_at = [*check_at, changes_at]
         return PlannedPool(pool, planned.draft, plan, check_at)
 
     def _plan_steps(self, pool: AnyPool, given: PoolInput) -> PlannedPool:
@@ -117,7 +119,9 @@ class PoolPlanner:
             check_at=[now + SECOND_CHECK] if others_changed else [],
             bounds=BoundsDraft(grower=grower),
             request=RequestDraft(current=None if opens else given.request),
-            demand=DemandDraft(facts=given.demand, orders_for_pods=given.orders_for_pods),
+            demand=DemandDraft(
+                facts=given.demand, orders_for_pods=given.orders_for_pods, pods_decide=given.pods_decide
+            ),
             convergence=ConvergenceDraft(
                 choices=given.choices,
                 state=pool.state.convergence,
@@ -131,7 +135,7 @@ class PoolPlanner:
                 fallback_takes=given.fallback_takes,
                 fallback_requested=given.fallback_requested,
             ),
-            survival=SurvivalDraft(facts=given.survival) if _has_to_survive(pool) else None,
+            parts=PartsDraft(drafts=Parts(given.parts), stored=Parts(pool.state.parts)),
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
         for step in self._opening if opens else self._steps_of(pool.settings.strategy):
@@ -139,10 +143,6 @@ class PoolPlanner:
         # Only advice needs the draft. Otherwise it is not kept, because the garbage collector visits all that is kept.
         kept = draft if check.observation.workload is not None or check.observation.workload_unread else None
         return PlannedPool(pool, kept, to_plan(draft), draft.check_at)
-
-
-def _has_to_survive(pool: Pool) -> bool:
-    return pool.settings.survive_zones is SurviveZones.ONE
 
 
 def to_plan(draft: PoolDraft) -> PoolPlan:
@@ -156,6 +156,8 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         groups=tuple(draft.groups),
         next_state=_next_state(draft),
         known_as=pool.known_as,
+        parts=draft.parts.results,
+        asks_pods=draft.demand.asks_pods,
         report=PoolReport(
             problems=tuple(draft.problems),
             starved=draft.starved,
@@ -186,9 +188,6 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         )
     if demand.asks_idle or demand.facts is not None:
         plan.demand = DemandPlan(asks_idle=demand.asks_idle, orders=_orders_after(draft))
-    if draft.survival is not None:
-        plan.survival = draft.survival.result
-        plan.asks_pods = draft.survival.facts is not None and draft.survival.facts.result is None
     if draft.release.stored or draft.release.planned or draft.release.asks_waiting:
         plan.release = _release(draft)
     return plan
@@ -216,7 +215,7 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "held_nodes": state.held_nodes if draft.convergence.held == state.held_nodes else draft.convergence.held,
         "release": draft.release.stored,
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
-        "survival": None if draft.survival is None or draft.survival.facts is None else draft.survival.facts.held,
+        "parts": draft.parts.stored,
         "replicas": ReplicasState(requested_nodes=draft.request.requested_nodes, reserved=reserved_after(draft)),
     }
     if after.items() <= before.items():
@@ -251,9 +250,7 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
     managers = [group.owner.managed_by for group in pool.groups if group.owner.managed_by is not None]
     notes += [note for number, note in enumerate(managers) if note not in managers[:number]]
-    survival = None if draft.survival is None else draft.survival.result
-    if survival is not None and survival.possible:
-        notes.append(survival.note)
+    notes += draft.parts.notes
     if draft.convergence.held:
         notes.append(
             Reason.of(Rule.HOLDS_NODES, nodes=sum(draft.convergence.held.values()), pool=pool.first_pools[0].name)

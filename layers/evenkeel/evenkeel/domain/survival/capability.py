@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING
 
 from evenkeel.domain.demand.capability import offers_of
 from evenkeel.domain.demand.offers import with_coming, with_deleting
-from evenkeel.domain.model.choices import DemandStage, SurviveZones
+from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import DemandPolicy, KeptNodes, PoolOffer
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.observations import Check
-from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.parts import Parts
+from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool
-from evenkeel.domain.model.survival import HeldNodes, Survival, SurvivalFacts
+from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, Point, PoolInput, Rank
 from evenkeel.domain.survival.minimum import order_to_survive, report_survival, set_survival_minima
+from evenkeel.domain.survival.model import HeldNodes, Survival, SurvivalFacts
+from evenkeel.domain.survival.setting import has_to_survive
+from evenkeel.domain.survival.zone_loss import survives
 
 if TYPE_CHECKING:
     from evenkeel.domain.demand.simulation import Simulation
@@ -26,25 +30,29 @@ if TYPE_CHECKING:
 
 
 def _assume(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
-    """Return the inputs of the pools whose pods decide, with the nodes that they still hold."""
+    """Return the inputs of the pools that must survive. If their pods decide, add the nodes that they still hold."""
+    surviving = [pool for pool in pools if has_to_survive(pool)]
     if check.policy.demand is DemandStage.OFF:
-        return {}
-    surviving = [pool for pool in pools if pool.settings.survive_zones is SurviveZones.ONE]
-    return {pool.id: inputs[pool.id]._replace(survival=SurvivalFacts(_held(pool, check))) for pool in surviving}
+        return {pool.id: inputs[pool.id]._replace(keeps_minima=True) for pool in surviving}
+    return {pool.id: _with(inputs[pool.id], SurvivalFacts(_held(pool, check))) for pool in surviving}
+
+
+def _with(given: PoolInput, facts: SurvivalFacts) -> PoolInput:
+    return given._replace(pods_decide=True, parts=Parts({**given.parts, SurvivalFacts: facts}))
 
 
 def _held(pool: AnyPool, check: Check) -> HeldNodes | None:
-    held = pool.state.survival
+    held = pool.state.parts.of(HeldNodes)
     return held if held is not None and check.now < held.until else None
 
 
 def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
     """Return the inputs of the pools whose pods decide, with the nodes that these pods need."""
     workload = check.observation.workload
-    if not any(given.survival is not None for given in inputs.values()):
+    if not any(SurvivalFacts in given.parts for given in inputs.values()):
         return {}, _unchanged
     offers = [offer for _, offer in offers_of(check, planned.values())]
-    if not any(offer.survives for offer in offers) or workload is None or not workload.whole:
+    if not any(map(survives, offers)) or workload is None or not workload.whole:
         return {}, _unchanged
     from evenkeel.domain.demand.advice import unread
     from evenkeel.domain.demand.simulation import Simulation
@@ -57,13 +65,13 @@ def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Ext
     needs = needs_of(Simulation(workload, tuple(offers), DemandPolicy(), check.now), offers)
     advised = {}
     for offer in offers:
-        if offer.survives:
+        if survives(offer):
             given = inputs[offer.pool]
             facts = _facts(check, offer, needs[offer.pool], given)
             if given.request is not None and given.request.gives_number:
                 simulation = Simulation(workload, tuple(offers), DemandPolicy(), check.now)
                 facts = facts._replace(kept=_kept(check, simulation, offers, offer.pool))
-            advised[offer.pool] = given._replace(survival=facts)
+            advised[offer.pool] = _with(given, facts)
     return advised, _unchanged
 
 
@@ -82,8 +90,8 @@ def _unchanged(plan: Plan) -> Plan:
 
 def _facts(check: Check, offer: PoolOffer, needs: "PodNeeds", given: PoolInput) -> SurvivalFacts:
     idle = {str(group): count for group, count in needs.idle.items() if count}
-    before = None if given.survival is None else given.survival.held
-    held = (before or HeldNodes(at=check.now)).renewed(idle, check.now)
+    before = given.parts.of(SurvivalFacts)
+    held = ((before and before.held) or HeldNodes(at=check.now)).renewed(idle, check.now)
     bound = {zone: count for zone, count in needs.bound.items() if count}
     short = max(needs.missing.total(), needs.coming)
     return SurvivalFacts(
@@ -108,10 +116,22 @@ def _minima(offer: PoolOffer, needs: "PodNeeds", given: PoolInput, held: Mapping
     }
 
 
+def _is_at_risk(pool: PoolPlan) -> bool:
+    survival = pool.parts.of(Survival)
+    return survival is not None and not survival.survives
+
+
+def _held_by(pool: PoolPlan) -> int:
+    survival = pool.parts.of(Survival)
+    return 0 if survival is None else survival.held
+
+
 SURVIVAL = Capability(
+    figures={"PoolsNotSurviving": _is_at_risk, "NodesToSurvive": _held_by},
+    kinds={Rule.SURVIVAL_MIN: "safety pass", Rule.SURVIVAL_ORDER: "raise"},
     steps={
         Point.START: set_survival_minima,
-        Rank.SURVIVAL: order_to_survive,
+        Rank.RESERVE: order_to_survive,
         Point.BOUNDS: report_survival,
     },
     assume=_assume,

@@ -46,13 +46,12 @@ def causes_of(pool: PoolDraft, lacking: Sequence[int], raised: Mapping[str, int]
 
 
 def _causes(pool: PoolDraft, lacks: Mapping[str, int], raised: Mapping[str, int]) -> Iterator[Reason]:
-    reads_pods = pool.survival is not None and pool.survival.facts is not None
     zones: dict[str | None, list[Draft]] = {}
     for draft in pool.groups:
         zones.setdefault(draft.group.identity.zone, []).append(draft)
     for drafts in zones.values():
         draft = max(drafts, key=lambda draft: lacks[draft.key])
-        is_needless = reads_pods and not lacks[draft.key]  # the pods need a node in other zones
+        is_needless = pool.demand.pods_decide and not lacks[draft.key]  # the pods need a node in other zones
         if not is_needless and not any(draft.key in raised for draft in drafts):
             yield _no_node_in(draft, _obstacle(pool, draft, lacks[draft.key]))
 

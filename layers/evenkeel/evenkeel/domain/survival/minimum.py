@@ -13,21 +13,25 @@ rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps these nodes, too.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from evenkeel.domain.model.drafts import Draft, PoolDraft, SurvivalDraft
+from evenkeel.domain.model.demand import KeptEmpty
+from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.rebalancing.replicas.changes import order
 from evenkeel.domain.survival.causes import cap_of, causes_of, fixed_zones, lasting_obstacle
 from evenkeel.domain.survival.counts import Share, fewest, rest
+from evenkeel.domain.survival.model import HeldNodes, Survival, SurvivalDraft, SurvivalFacts
+from evenkeel.domain.survival.setting import has_to_survive
+from evenkeel.domain.survival.zone_loss import guard_zones
 
 
 def set_survival_minima(pool: PoolDraft) -> None:
     """Set the min of each zone with which the pool survives the loss of another zone, or report that it cannot."""
-    survival = pool.survival
-    if survival is None:
+    if not has_to_survive(pool.pool):
         return
+    survival = SurvivalDraft(pool.parts.drafts.of(SurvivalFacts))
+    pool.parts.drafts.put(SurvivalDraft, survival)
     if survival.facts is not None:
         _set_minima_for_pods(pool, survival, survival.facts)
         return
@@ -40,7 +44,7 @@ def set_survival_minima(pool: PoolDraft) -> None:
         enough = _with_enough(pool, [draft.requested for draft in pool.groups])
         minima = fewest(_shares(pool.groups, fixed, enough), pool.pool.min) or enough
     for draft, nodes in zip(pool.groups, minima, strict=True):
-        draft.floors[Rule.SURVIVAL_MIN] = nodes
+        draft.pool_floors[Rule.SURVIVAL_MIN] = nodes
 
 
 def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: SurvivalFacts) -> None:
@@ -63,7 +67,8 @@ def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: Surviv
     for draft in pool.groups if pool.pool.settings.autoscaler else ():
         published = 0 if draft.group.bounds is None else draft.group.bounds.min
         # While pods are not read, the published mins stay, so that no autoscaler removes a needed node meanwhile.
-        draft.autoscaler.survival_min = published if facts.result is None else facts.minima.get(draft.key, 0)
+        least = published if facts.result is None else facts.minima.get(draft.key, 0)
+        draft.autoscaler.mins[Rule.SURVIVAL_MIN] = least
 
 
 def _is_possible(pool: PoolDraft, least: Sequence[int] | None) -> bool:
@@ -85,11 +90,11 @@ def order_to_survive(pool: PoolDraft) -> None:
 
     Each zone gets its share. A probing zone gets one machine. The rest of its share goes to no other zone.
     """
-    lacking = _lacking(pool)
-    if pool.survival is None or not any(lacking):
+    survival, lacking = pool.parts.drafts.of(SurvivalDraft), _lacking(pool)
+    if survival is None or not any(lacking):
         return
     raised = {} if any([draft.zone_fails for draft in pool.groups]) else _order(pool, lacking)
-    pool.survival.causes = causes_of(pool, lacking, raised)
+    survival.causes = causes_of(pool, lacking, raised)
 
 
 def _order(pool: PoolDraft, lacking: Sequence[int]) -> dict[str, int]:
@@ -114,7 +119,7 @@ def _order(pool: PoolDraft, lacking: Sequence[int]) -> dict[str, int]:
 
 def _lacking(pool: PoolDraft) -> list[int]:
     """Return the nodes that each group must get, so that the pool survives."""
-    survival = pool.survival
+    survival = pool.parts.drafts.of(SurvivalDraft)
     if survival is None or (survival.result is not None and not survival.result.possible):
         return []
     if survival.facts is not None:
@@ -124,14 +129,29 @@ def _lacking(pool: PoolDraft) -> list[int]:
 
 
 def report_survival(pool: PoolDraft) -> None:
-    """Set the result, with the reasons why zones get no node."""
-    survival = pool.survival
-    if survival is None or pool.opens:
+    """Set the result, with the reasons why zones get no node, and the nodes that stay for now."""
+    facts, survival = pool.parts.drafts.of(SurvivalFacts), pool.parts.drafts.of(SurvivalDraft)
+    pool.parts.stored.put(HeldNodes, None if facts is None else facts.held)
+    if facts is not None:
+        pool.demand.asks_pods = facts.result is None
+        pool.demand.guard = guard_zones if pool.pool.zones > 1 else None
+        _keep_empty(pool, facts)
+    if survival is None:
         return
-    if survival.facts is None and survival.result is None:
-        survival.result = _result(pool)
-    if survival.causes and survival.result is not None:
-        survival.result = replace(survival.result, causes=survival.causes)
+    result = _result(pool) if survival.facts is None and survival.result is None else survival.result
+    if survival.causes and result is not None:
+        result = replace(result, causes=survival.causes)
+    pool.parts.results.put(Survival, result)
+    if result is not None and result.possible:
+        pool.parts.notes.append(result.note)
+
+
+def _keep_empty(pool: PoolDraft, facts: SurvivalFacts) -> None:
+    """Keep the nodes without pods that the pool lately needed to survive."""
+    held = {} if facts.held is None else facts.held.nodes
+    for draft in pool.groups:
+        if nodes := held.get(draft.key, 0):
+            pool.demand.kept_empty[draft.key] = KeptEmpty(nodes, Reason.of(Rule.HELD_TO_SURVIVE, nodes=nodes))
 
 
 def _result(pool: PoolDraft) -> Survival:
@@ -142,7 +162,7 @@ def _result(pool: PoolDraft) -> Survival:
         # With the next nodes, another zone may become the largest. So the pool may need more nodes than remain to be
         # replaced.
         short = max(short, sum(_with_enough(pool, running)) - sum(running))
-    kept = sum(min(draft.floors.get(Rule.SURVIVAL_MIN, 0), draft.requested) for draft in pool.groups)
+    kept = sum(min(draft.pool_floors.get(Rule.SURVIVAL_MIN, 0), draft.requested) for draft in pool.groups)
     return Survival(short=short, held=max(0, kept - pool.pool.min))
 
 

@@ -1,6 +1,6 @@
 """The nodes that pools need so that the pods of any lost zone find a place in the other zones.
 
-The loss of each zone is played on the nodes of this check (``domain.demand.zone_loss``). Pods without a place get new
+The loss of each zone is played on the nodes of this check (``domain.survival.zone_loss``). Pods without a place get new
 nodes in other zones of their pool. A node that is added for one zone also counts for the next one. Pods that fit no new
 node of another zone are bound to their zone, and get none.
 
@@ -19,11 +19,11 @@ from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import is_unplaceable
 from evenkeel.domain.demand.scale_down import find_places
 from evenkeel.domain.demand.simulation import Simulation
-from evenkeel.domain.demand.zone_loss import ZoneLosses
 from evenkeel.domain.model.demand import GroupOffer, KeptNodes, PoolOffer
 from evenkeel.domain.model.groups import GroupKey, PoolId
-from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Node
+from evenkeel.domain.survival.zone_loss import ZoneLosses, survives
 
 # The most nodes that one check orders so that pools survive. Further nodes follow at later checks.
 _MOST_NODES = 100
@@ -71,7 +71,7 @@ def nodes_to_keep(simulation: Simulation, pools: Sequence[PoolOffer], pool: Pool
         if not _is_removed(simulation, info, places, losses):
             to_survive[group] += 1
             machines |= {info.node.machine.ref} if info.node.machine is not None else set()
-    return KeptNodes(machines=frozenset(machines), by_group={}, to_survive=to_survive)
+    return KeptNodes(machines=frozenset(machines), by_group={}, others={Rule.KEPT_TO_SURVIVE: to_survive})
 
 
 def _nodes_to_try(
@@ -107,7 +107,7 @@ def _is_removed(simulation: Simulation, info: NodeInfo, places: Places, losses: 
 def needs_of(simulation: Simulation, pools: Sequence[PoolOffer]) -> dict[PoolId, PodNeeds]:
     """Return the needs of each pool that must survive. Pending pods take their places first."""
     simulation.schedule_pending()
-    return _Search(simulation, [pool for pool in pools if pool.survives], ZoneLosses(simulation, pools)).run()
+    return _Search(simulation, list(filter(survives, pools)), ZoneLosses(simulation, pools)).run()
 
 
 class _Search:

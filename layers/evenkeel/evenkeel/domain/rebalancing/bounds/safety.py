@@ -37,10 +37,10 @@ def publish(pool: PoolDraft) -> None:
         if (zone_min := draft.floors.get(Rule.ZONE_MIN, 0)) and draft.kept(zone_min) > minimum:
             minimum = draft.kept(zone_min)
             draft.add_reason(Rule.ZONE_MIN, min=minimum, zone_min=zone_min)
-        survival_min = max(draft.floors.get(Rule.SURVIVAL_MIN, 0), draft.autoscaler.survival_min)
-        if survival_min and draft.kept(survival_min) > minimum:
-            minimum = draft.kept(survival_min)
-            draft.add_reason(Rule.SURVIVAL_MIN, min=minimum)
+        for rule, least in (draft.pool_floors | draft.autoscaler.mins).items():
+            if least and draft.kept(least) > minimum:
+                minimum = draft.kept(least)
+                draft.add_reason(rule, min=minimum)
         if draft.autoscaler.protected and minimum < draft.requested:
             minimum = draft.requested
             draft.add_reason(Rule.STEP_MIN, min=minimum)

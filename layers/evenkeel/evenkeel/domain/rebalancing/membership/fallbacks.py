@@ -4,15 +4,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from evenkeel.domain.model.groups import PoolId
+from evenkeel.domain.model.parts import Setting
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, is_called
 from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.values import read_pool_name
+
+# The name or id of the pool of which a pool is a fallback; empty: it is none.
+FALLBACK_FOR = Setting(name="fallback_for", read=read_pool_name, default="")
 
 
 def with_first_pools(pools: list[AnyPool]) -> list[AnyPool]:
     """Return the pools with their ``first_pools``, and with a warning for each setting that has no effect."""
-    if all([pool.settings.fallback_for is None for pool in pools]):
+    names = {pool.id: name for pool in pools if (name := FALLBACK_FOR.of(pool.settings.own))}
+    if not names:
         return pools
-    found = {pool.id: _first_of(pool, pools) for pool in pools if pool.settings.fallback_for is not None}
+    found = {pool.id: _first_of(pool, names[pool.id], pools) for pool in pools if pool.id in names}
     links = {id: first for id, first in found.items() if isinstance(first, PoolId)}
     problems = {id: first for id, first in found.items() if isinstance(first, Problem)}
     for id in sorted(links):
@@ -27,9 +33,8 @@ def with_first_pools(pools: list[AnyPool]) -> list[AnyPool]:
     return linked
 
 
-def _first_of(pool: AnyPool, pools: Sequence[AnyPool]) -> PoolId | Problem:
+def _first_of(pool: AnyPool, name: str, pools: Sequence[AnyPool]) -> PoolId | Problem:
     """Return the pool of which a pool is a fallback, or why it is the fallback of no pool."""
-    name = pool.settings.fallback_for or ""
     named = [other for other in pools if is_called(other.id, [name])]
     first = next((other for other in named if other.id[:-1] == pool.id[:-1]), None)
     if first is None and named:

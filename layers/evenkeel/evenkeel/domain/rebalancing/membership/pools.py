@@ -18,6 +18,7 @@ from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, Source
 from evenkeel.domain.model.owner_intent import is_new_intent, is_put_back
+from evenkeel.domain.model.parts import annotation_of
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, count_zones, is_called, rule_of
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -216,17 +217,12 @@ _ANNOTATIONS = {
     "on_failure": "evenkeel.dev/on-failure",
     "level": "evenkeel.dev/level",
     "max_step": "evenkeel.dev/max-step",
-    "survive_zones": "evenkeel.dev/survive-zones",
     "dry_run": DRY_RUN,
-    "fallback_for": "evenkeel.dev/fallback-for",
 }
 # Settings that are read from annotations, else from the record's rule for the pool, else from the record's defaults for
 # all pools.
-_SETTINGS = (
-    *("strategy", "on_failure", "level", "max_step", "survive_zones", "backoff", "provision_timeout"),
-    "fallback_for",
-)
-_values = attrgetter(*_ANNOTATIONS)
+_SETTINGS = ("strategy", "on_failure", "level", "max_step", "backoff", "provision_timeout")
+_values = attrgetter(*_ANNOTATIONS, "own")
 _settings = attrgetter(*_SETTINGS)
 _NO_RULE = PoolRule(name="")  # the rule of a pool that the record does not name
 
@@ -244,18 +240,20 @@ class _Candidate:
     def annotated(self, problems: list[Problem]) -> dict[str, Any]:
         """Return the annotated values by field. Add a problem for each value that differs between members."""
         of_members = [_values(group.annotations) for group in self.groups]
-        found = dict(zip(_ANNOTATIONS, of_members[0], strict=True))
+        found = dict(zip((*_ANNOTATIONS, "own"), of_members[0], strict=True))
         if of_members.count(of_members[0]) == len(of_members):
             return found
-        for (field, annotation), annotated in zip(_ANNOTATIONS.items(), zip(*of_members, strict=True), strict=True):
-            if annotated.count(annotated[0]) == len(annotated):
-                continue
+        fields = dict(zip(_ANNOTATIONS.items(), zip(*[values[:-1] for values in of_members], strict=True), strict=True))
+        own = [group.annotations.own for group in self.groups]
+        names = sorted({name for of_member in own for name in of_member})
+        fields |= {(name, annotation_of(name)): tuple(of_member.get(name) for of_member in own) for name in names}
+        for (field, annotation), annotated in fields.items():
             values = [value for value in dict.fromkeys(annotated) if value is not None]
             if len(values) > 1:
                 members = ", ".join(f"{value} on {self.groups[annotated.index(value)].key}" for value in values)
                 problems.append(Problem.of(ProblemKind.MEMBERS_DISAGREE, annotation=annotation, values=members))
-            found[field] = values[0]
-        return found
+            found[field] = values[0] if values else None
+        return found | {"own": {name: found[name] for name in names}}
 
 
 def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reason:
@@ -388,9 +386,11 @@ def _members(
             request = replace(request, nodes=0)
     requested = [at for name, at in policy.convergence_requested.items() if is_called(pool.id, [name])]
     settings = zip(_SETTINGS, map(annotated.get, _SETTINGS), _settings(rule), strict=True)
-    own = {name: value or ruled for name, value, ruled in settings if value or ruled}
+    changed = {name: value or ruled for name, value, ruled in settings if value or ruled}
+    if annotated["own"] or rule.own:
+        changed["own"] = {**policy.settings.own, **rule.own, **annotated["own"]}
     return {
-        "settings": replace(policy.settings, **own) if own else policy.settings,
+        "settings": replace(policy.settings, **changed) if changed else policy.settings,
         "id": pool.id,
         "groups": pool.groups,
         "convergence_requested": max(requested, default=None),

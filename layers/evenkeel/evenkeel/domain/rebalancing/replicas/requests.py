@@ -142,7 +142,7 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
 
     Fenced groups are last, because they could not get a node back. Unhealthy groups keep their nodes unless the request
     names one. A preserved machine without a node cannot be given back, and does not count for a minimum. A node remains
-    if its pods fit on no other node, or if the pool would not survive the loss of a zone without it.
+    if its pods fit on no other node, or if another rule keeps it.
     """
     unmet = -request.nodes
     pool.request.later = request.later
@@ -181,11 +181,11 @@ def _may_give(draft: Draft, request: ScaleRequest) -> bool:
 def _minima(pool: PoolDraft) -> dict[str, int]:
     """Return the fewest nodes that each group keeps: its floors for nodes, and its published min.
 
-    Level shrink raises published minima, and so do the pods of a pool that must survive. Then the strategy's min counts
+    Level shrink raises published minima, and so do pods that decide which nodes stay. Then the strategy's min counts
     instead, because a raised min is only for autoscalers, and ``pool.request.kept`` is more exact.
     """
     is_level_held = held_until(pool.pool.state.held_until, pool.now) is not None
-    if is_level_held or (pool.survival is not None and pool.survival.facts is not None):
+    if is_level_held or pool.demand.pods_decide:
         sizes = zip(pool.groups, pool.pool.settings.strategy.size(pool), strict=True)
         minima = {draft.key: draft.kept(size.min) for draft, size in sizes}
     else:
@@ -202,11 +202,12 @@ def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
     # preserved node.
     kept = sum(machine.preserved and machine.has_node and not machine.deleting for machine in group.machines or ())
     unplaceable = 0 if kept_nodes is None else kept_nodes.by_group.get(group.key, 0)
-    to_survive = 0 if kept_nodes is None else kept_nodes.to_survive.get(group.key, 0)
+    others = {} if kept_nodes is None else {rule: nodes.get(group.key, 0) for rule, nodes in kept_nodes.others.items()}
     if unplaceable:
         draft.add_reason(Rule.KEPT_FOR_PODS, count=unplaceable)
-    if to_survive:
-        draft.add_reason(Rule.KEPT_TO_SURVIVE, count=to_survive)
-    if (stay := unplaceable + to_survive) and group.status.launched is not None:
+    for rule, count in others.items():
+        if count:
+            draft.add_reason(rule, count=count)
+    if (stay := unplaceable + sum(others.values())) and group.status.launched is not None:
         return 0  # the API cannot name the machine to delete
     return max(0, min(nodes - max(minimum, kept + stay), draft.requested - draft.owner_min))

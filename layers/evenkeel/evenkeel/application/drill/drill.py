@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from evenkeel.application.drill.ports import DrillStore
 from evenkeel.application.errors import StateConflictError
 from evenkeel.application.plan_documents import ONLY_WHEN_KNOWN, ONLY_WHEN_SET, Document, Timestamp, document_json
 from evenkeel.application.ports import StoredCluster, Versions
-from evenkeel.application.survival.ports import DrillStore
+from evenkeel.domain.drill.drill import Drill, DrillForecast, Facts, Measured
 from evenkeel.domain.model.ulids import ulid
-from evenkeel.domain.survival.drill import Drill, DrillForecast, Facts, Measured
 from evenkeel.texts.drill import drill_text
 from evenkeel.texts.english import rfc3339
 from evenkeel.validation import Count

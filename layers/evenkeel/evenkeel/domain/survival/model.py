@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evenkeel.domain.model.demand import KeptNodes
+from evenkeel.domain.model.parts import Part
 from evenkeel.domain.model.reasons import Reason, Rule
 
 
 @dataclass(frozen=True, kw_only=True)
-class Survival:
+class Survival(Part):
     """The result for a pool with ``survive-zones``. Each integer is a number of nodes."""
 
     possible: bool = True  # False: a problem of the pool says why it cannot survive
@@ -40,7 +41,7 @@ _RENEWED = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldNodes:
+class HeldNodes(Part):
     """The nodes without pods that a pool needed to survive."""
 
     at: datetime  # when they were last needed
@@ -68,3 +69,12 @@ class SurvivalFacts(NamedTuple):
     missing: Mapping[str, int] = {}  # the nodes to order
     result: Survival | None = None  # None: not all pods were read
     kept: KeptNodes | None = None  # the nodes that a request to remove nodes must keep; None: there is no such request
+
+
+@dataclass(slots=True)
+class SurvivalDraft:
+    """The nodes with which a pool survives the loss of one zone."""
+
+    facts: SurvivalFacts | None  # None: Evenkeel does not read pods
+    result: Survival | None = None  # None: not known, because not all pods were read
+    causes: tuple[Reason, ...] = ()  # why zones get no node, although the pool is short of nodes

@@ -26,11 +26,11 @@ from evenkeel.domain.model.overwritten import Found, found
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.relief import RefusedMaximum, Relief, ReliefStep
-from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 from evenkeel.domain.rebalancing.restore import is_restored
+from evenkeel.domain.relief.model import RefusedMaximum, Relief, ReliefStep
 
 # How long a zone must be dead before a write, and the least time between two writes. It equals the first backoff, so
 # that a short failure does not restart cluster-autoscaler. A write takes effect within this time.
@@ -76,7 +76,7 @@ def shoots_asked_for(state: ClusterState, now: datetime) -> frozenset[str]:
     return frozenset(
         id.namespace
         for id, pool in state.pools.items()
-        if (relief := pool.relief) is not None and (relief.begun or _ripe(relief, now))
+        if (relief := pool.parts.of(Relief)) is not None and (relief.begun or _ripe(relief, now))
     )
 
 
@@ -86,7 +86,7 @@ def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]
     If the record does not enable relief, or the pool is being restored, Evenkeel restores the users' maximum as soon as
     the restored maximum deletes no node.
     """
-    policy, now, before = check.policy, check.now, planned.next_state.relief
+    policy, now, before = check.policy, check.now, planned.next_state.parts.of(Relief)
     if before is None and not policy.shoot_relief:
         return planned, None
     restored = is_restored(planned.id, policy)
@@ -121,11 +121,6 @@ def refused(step: ReliefStep, message: str, now: datetime) -> Relief:
     return replace(step.before, refused=refusal)
 
 
-def holds_relief(pool: PoolState) -> bool:
-    """Return True while the pool's Shoot, or its Worker, may have a maximum that Evenkeel wrote."""
-    return pool.relief is not None and pool.relief.begun
-
-
 def _id_of(shoot: Shoot, worker: ShootWorker) -> str:
     return replace(shoot.ref, part=worker.name).id
 
@@ -133,8 +128,8 @@ def _id_of(shoot: Shoot, worker: ShootWorker) -> str:
 def _storing(planned: PoolPlan, relief: Relief | None, *notes: Reason | None) -> PoolPlan:
     added = tuple(note for note in notes if note is not None)
     next_state = planned.next_state
-    if relief != next_state.relief:
-        next_state = replace(next_state, relief=relief)
+    if relief != next_state.parts.of(Relief):
+        next_state = replace(next_state, parts=next_state.parts.plus(Relief, relief))
     return replace(planned, next_state=next_state, report=replace(planned.report, notes=planned.report.notes + added))
 
 
@@ -228,7 +223,8 @@ class _Case:
             return self._finish(relief, problems, note), None
         if (obstacle := self._obstacle(relief, number)) is not None:
             return self._finish(relief, problems, Reason.of(Rule.RELIEF_NOT, why=obstacle)), self._next(relief)
-        return replace(self._finish(relief, problems, note), relief=self._step(relief, number)), None
+        planned = self._finish(relief, problems, note)
+        return replace(planned, parts=planned.parts.plus(ReliefStep, self._step(relief, number))), None
 
     def _finish(self, relief: Relief | None, problems: Sequence[Problem], *notes: Reason | None) -> PoolPlan:
         planned = _storing(self.planned, relief, *notes)

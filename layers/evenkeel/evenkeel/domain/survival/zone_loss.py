@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from evenkeel.domain.demand.guards import Guard
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import not_rescheduled_because
@@ -40,8 +41,8 @@ class ZoneLosses:
         self._snapshot = simulation.snapshot
         self._zone_of = {offer.group: offer.zone for _, offer in offers}
         self._zone_called = {offer.zone_label: offer.zone for _, offer in offers if offer.zone_label is not None}
-        self._surviving = {offer.group for pool, offer in offers if pool.survives}
-        self.zones = sorted({offer.zone for pool, offer in offers if pool.survives})
+        self._surviving = {offer.group for pool, offer in offers if survives(pool)}
+        self.zones = sorted({offer.zone for pool, offer in offers if survives(pool)})
         template_pods = [pod for template in simulation.template_nodes.values() for pod in template.pods]
         settled = [
             pod
@@ -132,7 +133,13 @@ class ZoneLosses:
         return None
 
 
-def zone_losses(simulation: Simulation) -> ZoneLosses | None:
-    """Return the losses to play before nodes are removed; None: no pool has to survive."""
-    is_needed = any(pool.survives for pool in simulation.pools)
-    return ZoneLosses(simulation, simulation.pools) if is_needed else None
+def guard_zones(simulation: Simulation) -> Guard:
+    """Return the guard of the pools that must survive."""
+    losses = ZoneLosses(simulation, simulation.pools)
+    losses.begin()
+    return losses.needed
+
+
+def survives(pool: PoolOffer) -> bool:
+    """Return True if the pods of any one zone must fit on the nodes of the other zones."""
+    return pool.guard is guard_zones

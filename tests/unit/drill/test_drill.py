@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError
+from evenkeel.domain.drill.drill import Drill, End, Facts, PoolZones, ZoneNodes
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod, Unscheduled, Workload
-from evenkeel.domain.survival.drill import Drill, End, Facts, PoolZones, ZoneNodes
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import plenty
 from tests.house import House, replaced_first

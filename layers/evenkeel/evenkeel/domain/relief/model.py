@@ -1,10 +1,11 @@
-"""Relief by a Shoot's maximum: its stored state and its write (``domain.rebalancing.relief``)."""
+"""Relief by a Shoot's maximum: its stored state and its write (``domain.relief.relief``)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from evenkeel.domain.model.groups import Shoot
+from evenkeel.domain.model.groups import Bounds, Shoot
+from evenkeel.domain.model.parts import Part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +19,7 @@ class RefusedMaximum:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Relief:
+class Relief(Part):
     """The stored relief of a pool that has dead zones, or whose Shoot has a maximum from Evenkeel.
 
     Evenkeel stores ``ours`` before each write of the Shoot, and ``last_known`` after it. So Evenkeel recognizes its own
@@ -47,13 +48,32 @@ class Relief:
         """Return True if the Shoot may still have a maximum from Evenkeel."""
         return self.begun and self.last_known != self.user_max
 
-    def wanted(self, maximum: int) -> int:
+    @property
+    def is_open(self) -> bool:
+        """Return True: a zone is dead, or the Shoot has to follow."""
+        return True
+
+    @property
+    def blocks_restore(self) -> bool:
+        """Return True while the pool's Shoot, or its Worker, may have a maximum that Evenkeel wrote."""
+        return self.begun
+
+    @property
+    def reported(self) -> Mapping[str, object]:
+        """Return the refused maximum."""
+        return {} if self.refused is None else {"refused": [self.refused.number, self.refused.generation]}
+
+    def wanted_max(self, maximum: int) -> int:
         """Return the users' maximum. ``maximum`` is a copy of the Shoot's maximum, which may be Evenkeel's number."""
         return self.user_max if self.begun and maximum in self.ours else maximum
 
+    def wanted(self, bounds: Bounds, /) -> Bounds:
+        """Return the bounds that a Worker would have without relief. Relief changes only the maximum."""
+        return Bounds(bounds.min, max(bounds.min, self.wanted_max(bounds.max)))
+
 
 @dataclass(frozen=True, kw_only=True)
-class ReliefStep:
+class ReliefStep(Part):
     """A write of a worker's maximum in a Shoot, with the relief to store before and after it."""
 
     shoot: Shoot
@@ -61,3 +81,8 @@ class ReliefStep:
     maximum: int
     before: Relief
     after: Relief
+
+    @property
+    def reported(self) -> Mapping[str, object]:
+        """Return the new maximum."""
+        return {"relief": self.maximum}

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from evenkeel.application.ports import ClusterStore, Versions
-from evenkeel.domain.survival.drill import Drill
+from evenkeel.domain.drill.drill import Drill
 
 
 class DrillStore(ClusterStore, Protocol):

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.adapters.codec import dump_stored, read_stored
+from evenkeel.domain.drill.drill import Drill, End, Ended, Facts, PoolZones, Span, ZoneNodes
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind
-from evenkeel.domain.survival.drill import Drill, End, Ended, Facts, PoolZones, Span, ZoneNodes
 from tests.builders import MINUTE, NOW
 
 ZONE, OTHERS = "a", ("b", "c")

@@ -1,0 +1,75 @@
+"""What capabilities add to shared classes: parts, by their type, and settings, by their name.
+
+So a shared class names no capability, and a capability that is deleted leaves nothing in it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from evenkeel.domain.model.groups import Bounds
+
+_Part = TypeVar("_Part")
+_Value = TypeVar("_Value")
+
+
+class Part:
+    """A part of a pool's plan, or of its stored state."""
+
+    @property
+    def is_open(self) -> bool:
+        """Return True while checks have to follow the pool although its plan has nothing to do."""
+        return False
+
+    @property
+    def blocks_restore(self) -> bool:
+        """Return True while an object may have a value of Evenkeel's, so that a restore is not over."""
+        return False
+
+    @property
+    def reported(self) -> Mapping[str, object]:
+        """Return what the digest of the pool's report includes."""
+        return {}
+
+    def wanted(self, _bounds: Bounds, /) -> Bounds | None:
+        """Return the bounds that an owner would have without Evenkeel; None: the part does not know."""
+        return None
+
+
+class Parts(dict[type[Any], Any]):
+    """The parts of an object, at most one of each type. Only drafts change; other classes keep their parts."""
+
+    def of(self, kind: type[_Part]) -> _Part | None:
+        """Return the part of a type; None: there is none."""
+        return cast(_Part | None, self.get(kind))
+
+    def plus(self, kind: type[_Part], part: _Part | None) -> "Parts":
+        """Return these parts with the part of a type; None: without it."""
+        changed = Parts(self)
+        changed.put(kind, part)
+        return changed
+
+    def put(self, kind: type[_Part], part: _Part | None) -> None:
+        """Set the part of a type; None: remove it."""
+        if part is None:
+            self.pop(kind, None)
+        else:
+            self[kind] = part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting(Generic[_Value]):
+    """A setting of a pool. An annotation, the record's pool or the record itself sets it, in this order."""
+
+    name: str  # the field of the record; the annotation has the same name, with hyphens
+    read: Callable[[object], _Value]  # raises BadValueError
+    default: _Value
+
+    def of(self, values: Mapping[str, str]) -> _Value:
+        """Return the value among those that are set, which are texts by the settings' names."""
+        return self.read(values[self.name]) if self.name in values else self.default
+
+
+def annotation_of(setting: str) -> str:
+    """Return the annotation of a setting with this name."""
+    return f"evenkeel.dev/{setting.replace('_', '-')}"

@@ -1,0 +1,1 @@
+"""Relief: raise the maximum of a Gardener Shoot while zones are dead."""

@@ -1,0 +1,55 @@
+"""A capability is in folders of its own: how many files of the layer outside them name it."""
+
+import io
+import re
+import tokenize
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+LAYER = Path(__file__).parents[3] / "layers" / "evenkeel" / "evenkeel"
+# What names a capability -> its own folders and files.
+OWN = {
+    "surviv": ("domain/survival", "capabilities/survival.py"),
+    "reliev|relief": ("domain/relief", "adapters/kubernetes/garden.py"),
+    "fallback": (
+        "domain/rebalancing/membership/fallbacks.py",
+        "domain/convergence/returns.py",
+        "capabilities/fallback.py",
+    ),
+    "release": ("domain/rebalancing/replicas/release.py",),
+    "converge": ("domain/convergence", "application/convergence", "domain/model/convergence.py"),
+    "demand": ("domain/demand", "application/demand", "domain/model/demand.py"),
+}
+# The list of capabilities, what they store and set, and the words of reasons and problems in JSON.
+ALLOWED = {
+    "capabilities/__init__.py",
+    "domain/plan.py",
+    "domain/model/reasons.py",
+    "domain/model/problems.py",
+}
+
+
+def naming(words: str, own: Collection[str]) -> set[str]:
+    """The files outside the folders whose code has a name with one of the words. Comments and texts do not count."""
+    found = set()
+    for path in LAYER.rglob("*.py"):
+        file = path.relative_to(LAYER).as_posix()
+        if not file.startswith(tuple(own)):
+            tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+            if any(token.type == tokenize.NAME and re.search(words, token.string, re.IGNORECASE) for token in tokens):
+                found.add(file)
+    return found
+
+
+def test_deleting_survival_changes_four_files_outside_its_folders() -> None:
+    assert naming("surviv", OWN["surviv"]) == ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [("reliev|relief", 9), ("fallback", 14), ("release", 25), ("converge", 23), ("demand", 53)],
+)
+def test_no_more_files_than_today_name_a_capability_that_is_not_separate(words: str, most: int) -> None:
+    assert len(naming(words, OWN[words])) <= most
