@@ -6,7 +6,7 @@ desired capacity that ends no instance has no activity: the next change shows it
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,6 @@ from evenkeel.adapters.auto_scaling.read import failure_of
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.values import quote
 from evenkeel_cli.lookback.history import KnownBounds, Launch, Level, Levels, Order, Refusal, levels
-from evenkeel_cli.simulation.scenario import write_duration
 
 _DESCRIPTION = re.compile(
     r"(?P<verb>Launching a new EC2 instance|Attaching an existing EC2 instance|Terminating EC2 instance"
@@ -125,7 +124,7 @@ class GroupActivities:
 
     @property
     def known_since(self) -> int:
-        """Return since when the activities are whole. One hundred of them are a page, and more may have been cut off."""
+        """Return since when the activities are whole. A full page may be cut off."""
         is_cut = self.count > 0 and self.count % _PAGE == 0
         return max(self.since, self.oldest) if is_cut else self.since
 
@@ -211,8 +210,8 @@ class GroupActivities:
         found = []
         if self.known_since > self.since:
             found.append(
-                f"{name}: exactly {self.count} activities are given, the oldest of {_text(self.oldest)}: older ones may "
-                "be cut off; print all pages"
+                f"{name}: exactly {self.count} activities are given, the oldest of {_text(self.oldest)}: older ones "
+                "may be cut off; print all pages"
             )
         if self.unread:
             found.append(
@@ -224,7 +223,7 @@ class GroupActivities:
             )
         return tuple(found)
 
-    def _gaps(self) -> Iterable[int]:
+    def _gaps(self) -> Iterator[int]:
         """Yield the changes of desired capacity that the instances of that time do not explain."""
         known: int | None = None
         events = sorted({at for one in self.instances.values() for at in (one.began, one.ended) if at is not None})

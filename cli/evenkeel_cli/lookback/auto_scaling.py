@@ -33,7 +33,7 @@ class Answers(AwsDocuments):
         super().__init__()
         self.events: list[Mapping[str, Any]] = []
 
-    def read(self, files: Sequence[tuple[str, str]]) -> None:
+    def read_files(self, files: Sequence[tuple[str, str]]) -> None:
         """Add the answers of files, given as (name, text). Raises ConfigError with a line per fault."""
         faults: list[str] = []
         for file, text in files:
