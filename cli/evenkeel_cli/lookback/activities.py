@@ -31,6 +31,7 @@ _SURPLUS = "difference between desired and actual capacity"
 _REPLACES = re.compile(r"needing to be replaced|instance refresh|rebalanc|replace", re.IGNORECASE)
 _REPLACED_WITHIN = 600  # seconds; a longer gap is an outage, not a replacement
 _PAGE = 100
+_HIDDEN_WITHIN = 60  # seconds between two orders, of which a cause names the second only
 _SAME_TIME = 120  # seconds in which activities may overlap
 
 
@@ -190,6 +191,21 @@ class GroupActivities:
             if any(after > before for before, after in changes):
                 found.append(Order(at, highest - lowest, highest))
         return tuple(found)
+
+    def find_hidden(self, times: Sequence[int]) -> None:
+        """Add the rises that no cause names, because another one followed before the first launch.
+
+        ``times``: when cluster-autoscaler ordered nodes in groups of the same pool, sorted.
+        """
+        known: int | None = None
+        for at, before, after in sorted(self.changes):
+            if known is not None and before > known:
+                hidden = max((time for time in times if at - _HIDDEN_WITHIN <= time < at), default=at)
+                self.changes[hidden, known, before] = None
+                late = [one for one in self.instances.values() if one.ordered == at]
+                for instance in late[: before - known]:
+                    instance.ordered = hidden
+            known = after
 
     def requested(self, desired: int) -> Levels:
         """Return the desired capacity, which is ``desired`` now. A silent fall shows with the next change."""

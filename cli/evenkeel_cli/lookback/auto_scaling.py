@@ -73,6 +73,11 @@ def read_history(answers: Answers, days: int, now: datetime | None) -> History:
     described = _described(answers, read)
     _refuse_misfits(answers, described, is_empty=not activities)
     pools, trail = _pools(described), _trail(answers.events)
+    for pool in set(pools.values()):
+        members = [read[name] for name in described if pools[name] == pool and name in read]
+        times = sorted({at for group in members for at, before, after in group.changes if after > before})
+        for group in members:
+            group.find_hidden(times)
     groups = [
         _group(item, read.get(name, GroupActivities(since)), pools[name], trail.get(name, ()))
         for name, item in described.items()
