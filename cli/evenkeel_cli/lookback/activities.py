@@ -6,6 +6,7 @@ desired capacity that ends no instance has no activity: the next change shows it
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -57,6 +58,7 @@ class GroupActivities:
     changes: dict[tuple[int, int, int], None] = field(default_factory=dict)  # (at, from, to), each once
     bounds: dict[int, KnownBounds] = field(default_factory=dict)
     zones: set[str] = field(default_factory=set)
+    attempts: Counter[int] = field(default_factory=Counter)  # first launches for an order, by its second
     unread: list[str] = field(default_factory=list)
     oldest: int = 0
     count: int = 0
@@ -87,6 +89,9 @@ class GroupActivities:
 
     def _add_launch(self, activity: Mapping[str, Any], id: str | None, zone: str, began: int, cause: str) -> None:
         status, end = activity["StatusCode"], activity.get("EndTime")
+        ordered = max((at for at, before, after in _changes(cause) if after > before), default=None)
+        if ordered is not None:
+            self.attempts[ordered] += 1
         if id is None:
             if status == "Failed":
                 failure = failure_of(activity, activity["StartTime"])
@@ -94,7 +99,7 @@ class GroupActivities:
             return
         instance = self.instances.setdefault(id, _Instance())
         instance.zone, instance.began = zone, began
-        instance.ordered = next((at for at, before, after in _changes(cause) if after > before), None)
+        instance.ordered = ordered
         instance.replaces = instance.ordered is None and _REPLACES.search(cause) is not None
         if status == "Successful":
             instance.runs = second(end) if end else began
@@ -199,12 +204,14 @@ class GroupActivities:
         """
         known: int | None = None
         for at, before, after in sorted(self.changes):
-            if known is not None and before > known:
-                hidden = max((time for time in times if at - _HIDDEN_WITHIN <= time < at), default=at)
-                self.changes[hidden, known, before] = None
+            first = after - self.attempts[at]  # the silent fall of an earlier order may be before it
+            first = min(first, before if known is None else known)
+            earlier = max((time for time in times if at - _HIDDEN_WITHIN <= time < at), default=None)
+            if first < before and earlier is not None:
+                self.changes[earlier, first, before] = None
                 late = [one for one in self.instances.values() if one.ordered == at]
-                for instance in late[: before - known]:
-                    instance.ordered = hidden
+                for instance in late[: before - first]:
+                    instance.ordered = earlier
             known = after
 
     def requested(self, desired: int) -> Levels:

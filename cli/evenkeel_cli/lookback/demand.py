@@ -15,7 +15,7 @@ from evenkeel_cli.simulation.autoscaler_model import Flags
 UNNEEDED = Flags.unneeded + 5  # seconds that a node was not needed before its removal, with half a loop
 _WAVE = 5  # seconds: increases of one loop follow each other
 _NOTICED = 75  # seconds until the autoscaler has read a refusal, at the latest
-_REFUSED_WITHIN = 600  # seconds after an order
+_REFUSED_WITHIN, _REFUSED_LATE = 600, 60  # seconds after an order: at most, and still if another order follows
 # Seconds after an order. If pods still need nodes, the autoscaler orders again within its longest backoff.
 _SILENT = Flags.longest_backoff + 180
 
@@ -75,7 +75,7 @@ class _Reader:
         events: list[tuple[int, Wave | None]] = [(wave.at, wave) for wave in waves_of(self._groups, 0, self._until)]
         events += [(at - UNNEEDED, None) for group in self._groups for at in group.removals]
         events = sorted((event for event in events if self._since < event[0] < self._until), key=lambda event: event[0])
-        need, was_full_at = self._needed(self._since), 0
+        need = self._needed(self._since)
         found = {self._since: need}
         for number, (at, wave) in enumerate(events):
             if wave is None:
@@ -87,9 +87,8 @@ class _Reader:
             changed = max(need, shown) if is_least else shown
             when = at
             if closed_at is not None and changed != need:
-                when = was_full_at if was_full_at and changed > need else (closed_at + at) // 2
+                when = (closed_at + at) // 2
             need = found[max(when, max(found))] = changed
-            was_full_at = at if is_least else 0
             following = events[number + 1][0] if number + 1 < len(events) else self._until
             if following - at > _SILENT and need > self._needed(at + _SILENT) and self._has_room(at + _SILENT):
                 need = found[at + _SILENT // 2] = self._needed(at + _SILENT)
@@ -119,11 +118,17 @@ class _Reader:
         They may if the wave fills its groups, or if the autoscaler still waits for nodes that are already refused.
         """
         is_unnoticed = any(0 <= wave.at - at <= _NOTICED for at in self._refused.values() if at)
-        shown = self._needed(wave.end)
+        shown = self._needed(wave.end) - sum(self._in_backoff(group, wave.at) for group in self._groups)
         for group, order in wave.orders:
             self._refused[group.name] = first_refusal(group, order) or 0
         is_full = all(order.total >= group.bounds_at(order.at).max for group, order in wave.orders)
         return shown, is_full or is_unnoticed
+
+    def _in_backoff(self, group: GroupHistory, at: int) -> int:
+        """Return the nodes that come in a group with a backoff. The autoscaler does not wait for them."""
+        if not self._refused[group.name] or at - self._refused[group.name] > Flags.backoff:
+            return 0
+        return sum(launch.ordered < at < launch.runs for launch in group.launches)
 
     def _judge(self, wave: Wave) -> None:
         """Note a wave that passes over a group with room and fewer nodes."""
@@ -146,7 +151,7 @@ class _Reader:
 
 def first_refusal(group: GroupHistory, order: Order) -> int | None:
     """Return when the first node of an order was refused; None: none was."""
-    later = (other.at for other in group.orders if other.at > order.at)
+    later = (other.at for other in group.orders if other.at > order.at + _REFUSED_LATE)
     end = min(order.at + _REFUSED_WITHIN, next(later, 2**62))
     return next((refusal.at for refusal in group.refusals if order.at <= refusal.at < end), None)
 
