@@ -173,17 +173,13 @@ class GroupActivities:
         return tuple(sorted(one.ended for one in self.instances.values() if one.is_removed and one.ended is not None))
 
     def launches(self) -> tuple[Launch, ...]:
-        """Return the nodes that were delivered for an order."""
-        return tuple(
-            sorted(
-                (
-                    Launch(one.zone, one.ordered, one.began, one.runs)
-                    for one in self.instances.values()
-                    if one.ordered is not None and one.began is not None and one.runs is not None
-                ),
-                key=lambda launch: launch.ordered,
-            )
+        """Return the nodes that were delivered, except for replacements."""
+        found = (
+            Launch(one.zone, one.ordered, one.began, one.runs)
+            for one in self.instances.values()
+            if not one.replaces and one.began is not None and one.runs is not None
         )
+        return tuple(sorted(found, key=lambda launch: launch.began))
 
     def orders(self) -> tuple[Order, ...]:
         """Return the rises of the desired capacity. Those of one second are one order, since their order is unknown."""

@@ -5,7 +5,7 @@ ten minutes. Between an order that was refused and the next one, the need is ass
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -128,7 +128,7 @@ class _Reader:
         """Return the nodes that come in a group with a backoff. The autoscaler does not wait for them."""
         if not self._refused[group.name] or at - self._refused[group.name] > Flags.backoff:
             return 0
-        return sum(launch.ordered < at < launch.runs for launch in group.launches)
+        return sum(launch.comes_at(at - 1) and at < launch.runs for launch in group.launches)
 
     def _judge(self, wave: Wave) -> None:
         """Note a wave that passes over a group with room and fewer nodes."""
@@ -158,7 +158,7 @@ def first_refusal(group: GroupHistory, order: Order) -> int | None:
 
 def has_or_gets(group: GroupHistory, at: int) -> int:
     """Return the nodes of a group that run, or that come and are not refused yet."""
-    coming = sum(launch.ordered <= at < launch.runs for launch in group.launches)
+    coming = sum(launch.comes_at(at) for launch in group.launches)
     place = bisect_left(group.orders, at + 1, key=lambda order: order.at)
     if place:
         last = group.orders[place - 1]
@@ -172,12 +172,5 @@ def waiting(need: Levels, running: Levels, since: int, until: int) -> int:
     """Return the node-seconds between two seconds that pods waited for."""
     times = sorted({since, *(level.at for level in (*need, *running) if since < level.at < until), until})
     return sum(
-        max(0, level_at(need, start) - level_at(running, start)) * (end - start)
-        for start, end in pairwise(times)
+        max(0, level_at(need, start) - level_at(running, start)) * (end - start) for start, end in pairwise(times)
     )
-
-
-def in_flight(groups: Sequence[GroupHistory], at: int) -> Iterator[int]:
-    """Yield when the nodes were ordered that come at a second."""
-    for group in groups:
-        yield from (launch.ordered for launch in group.launches if launch.ordered < at < launch.runs)

@@ -42,12 +42,20 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Launch:
-    """A node that the cloud delivered: when it was ordered, when its launch began, and since when it runs."""
+    """A node that the cloud delivered: when its launch began, and since when it runs.
+
+    ``ordered``: when the autoscaler ordered it; None: the cloud tried again after a refusal.
+    """
 
     zone: str
-    ordered: int
+    ordered: int | None
     began: int
     runs: int
+
+    def comes_at(self, second: int) -> bool:
+        """Return True if the node is ordered, and does not run yet."""
+        since = self.began if self.ordered is None else self.ordered
+        return since <= second < self.runs
 
 
 @dataclass(frozen=True)

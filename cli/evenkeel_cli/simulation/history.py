@@ -47,6 +47,11 @@ class _History(BaseModel):
         return [entry for entry in decisions if not isinstance(entry, Mapping) or "pool" in entry or "by" not in entry]
 
 
+def refusal_of(kind: str) -> Mapping[str, str]:
+    """Return a scenario's failure of a class."""
+    return _REFUSALS.get(kind, _REFUSALS[FailureClass.UNKNOWN])
+
+
 def is_history(data: object) -> bool:
     """Return True for a recorded history."""
     return isinstance(data, Mapping) and "decisions" in data
@@ -76,7 +81,7 @@ def scenario_of(data: object, where: str) -> Scenario:
                 {
                     "name": zone,
                     "capacity": _steps([span for samples in of_pools for span in _failing(samples, seconds)]),
-                    "failure": _REFUSALS.get(_failure_class(of_pools[0]), _REFUSALS[FailureClass.UNKNOWN]),
+                    "failure": refusal_of(_failure_class(of_pools[0])),
                 }
                 for zone, of_pools in sorted(zones.items())
             ],

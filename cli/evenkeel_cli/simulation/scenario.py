@@ -157,6 +157,19 @@ class NodeSize(_Entry):
     labels: dict[str, str] = {}
 
 
+class GroupBounds(_Entry):
+    """The bounds of a node group without Evenkeel."""
+
+    min: Nodes = 0
+    max: Nodes
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is larger than max {self.max}")
+        return self
+
+
 class PoolSetup(_Entry):
     """A pool with one node group per zone."""
 
@@ -169,6 +182,7 @@ class PoolSetup(_Entry):
     zones: tuple[Name, ...] = ()  # empty: every zone
     start: Nodes = 0  # running nodes at the start, spread evenly
     start_in_zone: dict[Name, Nodes] = {}  # running nodes at the start by zone, instead of ``start``
+    bounds: dict[Name, GroupBounds] = {}  # by zone, instead of an equal share of ``min`` and ``max``
     node: NodeSize | None = None  # required with pods
     fallback_for: Name | None = None  # as in the record
     # By zone: the number of available machines of the pool's machine type. A zone's own capacity limits all pools.
@@ -353,6 +367,7 @@ def _unknown_names(scenario: Scenario) -> Iterator[str]:
     for i, pool in enumerate(scenario.pools):
         yield from _unknown(f"pools.{i}.zones.{{}}", "zone", pool.zones, zones)
         yield from _unknown(f"pools.{i}.capacity", "zone", pool.capacity, scenario.zones_of(pool))
+        yield from _unknown(f"pools.{i}.bounds", "zone", pool.bounds, scenario.zones_of(pool))
         yield from _unknown(f"pools.{i}.start_in_zone", "zone", pool.start_in_zone, scenario.zones_of(pool))
     for i, demand in enumerate(scenario.demand):
         yield from _unknown_group(scenario, f"demand.{i}", demand.pool, demand.zone)

@@ -122,13 +122,13 @@ class World:
         return [self._group(pool, i) for pool in self.scenario.pools for i in range(len(self.scenario.zones_of(pool)))]
 
     def _group(self, pool: PoolSetup, index: int) -> Group:
-        """Return a group with its first nodes. Its bounds are a static share of its pool's bounds, as in Gardener."""
+        """Return a group with its first nodes. Unless bounds are given, they are a static share, as in Gardener."""
         zones = self.scenario.zones_of(pool)
         shares = [distribute_over_zones(index, number, len(zones)) for number in (pool.min, pool.max)]
+        given = pool.bounds.get(zones[index])
+        bounds = Bounds(*shares) if given is None else Bounds(given.min, given.max)
         name = f"{pool.name}-{zones[index]}"
-        group = Group(
-            key=GroupKey("cluster-api", "simulated", name), pool=pool.name, zone=zones[index], bounds=Bounds(*shares)
-        )
+        group = Group(key=GroupKey("cluster-api", "simulated", name), pool=pool.name, zone=zones[index], bounds=bounds)
         for _ in range(self.scenario.start_of(pool)[group.zone]):
             machine = self._machine(group)
             machine.launched = machine.node = True
