@@ -30,6 +30,7 @@ from typing import NamedTuple, Protocol
 
 from evenkeel.domain.model.flavours import PLACEHOLDER
 from evenkeel.domain.model.groups import Bounds
+from evenkeel_cli.simulation import autoscaler_model as model
 from evenkeel_cli.simulation.autoscaler_model import ClusterAutoscaler, Delete, Demand, Flags, Increase
 
 REFRESH = 60  # seconds between two reads of the groups
@@ -144,6 +145,11 @@ class NodeGroup:
         """Return the number of placeholders."""
         return sum(machine.is_placeholder for machine in self.machines)
 
+    @property
+    def refused(self) -> frozenset[str]:
+        """Return the names of refused placeholders."""
+        return frozenset(machine.name for machine in self.machines if machine.refused)
+
 
 @dataclass(kw_only=True)
 class _Memory:
@@ -184,7 +190,7 @@ class AwsAutoscaler:
                 case Increase(group, nodes):
                     yield from self.set_desired(group, group.requested + nodes, now)
                 case Delete(group, machine) if machine in group.machines:
-                    yield from self._delete(group, machine.name, now, observation)
+                    yield from self.delete(group, machine, now, observation)
                 case _:
                     pass  # DecreaseTargetSize fails, and so does a size outside of the bounds
 
@@ -202,6 +208,7 @@ class AwsAutoscaler:
         self._memory = {each.name: self._memory[each.name] for each in found if each.name in self._memory}
         self.groups = [self._group(each, now, observation) for each in found]
         self._nodes &= {machine.name for group in self.groups for machine in group.machines}
+        self._note_nodes(observation)
         self._read_at = now
         return True
 
@@ -276,25 +283,25 @@ class AwsAutoscaler:
             self._read_at = _NEVER
 
     def _give_up_refused(self, group: NodeGroup, now: float, observation: Observation) -> Iterator[Order]:
-        refused = frozenset(machine.name for machine in group.machines if machine.refused)
-        memory = self._memory[group.key]
+        memory, refused = self._memory[group.key], group.refused
         new, memory.refused = refused - memory.refused, refused
         if new and self.core.has_order(group.key):
             self.core.register_failure(group, len(new), now, "placeholder-cannot-be-fulfilled")
         if refused:
             yield from self.delete_placeholders(group, now, observation)
 
-    def _delete(self, group: NodeGroup, name: str, now: float, observation: Observation) -> Iterator[Order]:
-        if name.startswith(PLACEHOLDER):
+    def delete(self, group: NodeGroup, machine: model.Machine, now: float, observation: Observation) -> Iterator[Order]:
+        """Yield the order that deletes a machine. To delete an instance that ends needs no order."""
+        if machine.name.startswith(PLACEHOLDER):
             yield from self.delete_placeholders(group, now, observation)
             return
-        if name not in group.ending:
+        if machine.name not in group.ending:
             self._is_rejected = False
-            yield Terminate(group.key, name)
+            yield Terminate(group.key, machine.name)
             if self._is_rejected:
                 return
             group.requested -= 1
-            group.machines = [machine for machine in group.machines if machine.name != name]
+            group.machines = [other for other in group.machines if other.name != machine.name]
         self._read_at = _NEVER
 
 
