@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import State
 from evenkeel_cli.lookback.demand import Need, need_of, waiting
 from evenkeel_cli.lookback.history import GroupHistory, History, area, level_at, total
@@ -174,6 +175,7 @@ def scenario_of(history: History, window: Window, needs: dict[str, Need], shift:
     return read_scenario(
         {
             "name": f"{history.source} {_date(start)}"[:100],
+            "flavour": AUTO_SCALING,
             "start": datetime.fromtimestamp(start, UTC),
             "duration": write_duration(window.until - start),
             "seed": shift + 1,
@@ -199,6 +201,7 @@ def _zone(history: History, window: Window, zone: str) -> dict[str, Any]:
         "name": zone,
         "answer": write_duration(round(fmean(waits))),
         "provision": write_duration(least),
+        "in_service": write_duration(least),
         "jitter": write_duration(max(0, round(2 * (fmean(boots) - least)))),
         "failure": refusal_of(kinds[0] if kinds else FailureClass.CAPACITY),
     }

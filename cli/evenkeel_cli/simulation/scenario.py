@@ -3,6 +3,7 @@
 Times are whole seconds since the scenario's start, written as ``90s``, ``15m`` or ``1h30m``.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -12,6 +13,7 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from evenkeel.domain.model.choices import Level
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.fleet import read_length
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT
 from evenkeel.domain.model.values import BadValueError, near, quote
@@ -67,6 +69,16 @@ def spans_where(samples: Iterable[tuple[int, bool]], end: int) -> list[tuple[int
             spans.append((since, at))
             since = None
     return spans if since is None else [*spans, (since, end)]
+
+
+def _read_version(value: object) -> object:
+    """Return the numbers of ``1.34``. Raises ValueError."""
+    if isinstance(value, tuple):
+        return value
+    match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("not a version: write two numbers in quotes, such as '1.34'")
+    return int(match[1]), int(match[2])
 
 
 def _one_step(field: str) -> BeforeValidator:
@@ -138,7 +150,9 @@ class Zone(_Entry):
     capacity: Limits = ()
     provision: Duration = 90  # the time from a launch until its node registers
     jitter: Duration = 0  # the largest random addition to ``provision``, drawn with the scenario's seed
-    answer: Duration = 5  # from a machine object to the cloud's answer
+    answer: Duration = 5  # from a machine object, or from a desired capacity, to the cloud's answer
+    # Auto Scaling: from a launch until the instance is in service. Until then, its activity is in progress.
+    in_service: Duration = 32
     failure: Refusal = Refusal()
 
 
@@ -265,6 +279,10 @@ class AutoscalerSetup(_Entry):
     forget_after: Positive = Flags.forget_after
     unneeded: Duration = Flags.unneeded
     delay_after_add: Duration = Flags.delay_after_add
+    # Versions differ in what they do after refusals and timeouts.
+    version: Annotated[tuple[int, int], BeforeValidator(_read_version)] = Flags.version
+    # Auto Scaling: how old the groups are that its reads return. AWS documents no limit.
+    read_age: Annotated[Duration, Field(le=60)] = 0
     # --expander=priority: the pools to try first for pods. Empty: the pool with the least waste is first.
     priority: tuple[Name, ...] = ()
 
@@ -291,6 +309,8 @@ class Scenario(_Entry):
 
     name: str = Field(min_length=1, max_length=100)
     about: str = ""
+    # auto-scaling: EC2 Auto Scaling groups, and cluster-autoscaler with its aws provider; else with clusterapi
+    flavour: Literal["cluster-api", "auto-scaling"] = "cluster-api"
     start: Moment = datetime(2026, 1, 1, tzinfo=UTC)
     duration: Positive
     seed: Annotated[int, Field(strict=True)] = 1
@@ -343,6 +363,8 @@ def read_scenario(data: object, where: str) -> Scenario:
     """Return a scenario. Raises ConfigError with a line per bad value, which suggests the nearest valid name."""
     scenario = read_model(Scenario, data, where)
     faults = [*_twice(scenario), *_unknown_names(scenario), *_faults_of_pods(scenario)]
+    if scenario.bad_bounds and scenario.flavour == AUTO_SCALING:
+        faults.append(f"bad_bounds is given with flavour {AUTO_SCALING}: AWS accepts no such bounds: leave it out")
     if faults:
         raise ConfigError([f"{where}: {fault}" for fault in faults])
     return scenario
