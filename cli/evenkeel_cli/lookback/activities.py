@@ -172,6 +172,17 @@ class GroupActivities:
         """Return when the autoscaler has removed running nodes."""
         return tuple(sorted(one.ended for one in self.instances.values() if one.is_removed and one.ended is not None))
 
+    def losses(self) -> tuple[int, ...]:
+        """Return when running nodes ended that nothing replaced soon."""
+        kept = self._replacements()
+        return tuple(
+            sorted(
+                one.ended
+                for id, one in self.instances.items()
+                if one.replaced and one.ended is not None and (id, "ended") not in kept
+            )
+        )
+
     def launches(self) -> tuple[Launch, ...]:
         """Return the nodes that were delivered, except for replacements."""
         found = (

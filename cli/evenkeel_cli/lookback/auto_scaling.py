@@ -194,6 +194,7 @@ def _group(
         requested=read.requested(desired),
         orders=read.orders(),
         removals=read.removals(),
+        losses=read.losses(),
         refusals=tuple(sorted(read.refusals, key=lambda refusal: refusal.at)),
         launches=read.launches(),
         doubts=read.doubts(name),

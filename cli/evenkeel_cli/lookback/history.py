@@ -79,6 +79,7 @@ class GroupHistory:
     requested: Levels  # where the source shows it; a silent fall shows with the next change
     orders: tuple[Order, ...] = ()
     removals: tuple[int, ...] = ()  # when the autoscaler removed a running node; a second is there once per node
+    losses: tuple[int, ...] = ()  # when a running node ended that nothing replaced soon
     refusals: tuple[Refusal, ...] = ()
     launches: tuple[Launch, ...] = ()
     doubts: tuple[str, ...] = ()  # why the group's history is not whole, as sentences

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel_cli.lookback.demand import waves_of
 from evenkeel_cli.lookback.history import GroupHistory, History, Refusal, level_at
+from evenkeel_cli.simulation.autoscaler_model import Flags
 
 BEFORE = 60  # seconds before the first refused launch in which its zone had no machines either
 _LEAD, _TAIL = 1800, 3600  # seconds that are played before the first refusal, and after the last
@@ -114,7 +115,7 @@ def windows_of(history: History, outages: Sequence[Outage]) -> list[Window]:
         since = _calm_before(groups, outage.since - _LEAD)
         end = outage.last if outage.until is None else outage.until
         until = min(history.until, end + _TAIL)
-        if windows and since < windows[-1].until:
+        if windows and since < windows[-1].until + Flags.forget_after:  # the autoscaler still knows its failures
             before = windows.pop()
             since, until = min(since, before.since), max(until, before.until)
             windows.append(Window(since, until, (*before.outages, outage)))

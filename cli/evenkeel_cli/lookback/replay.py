@@ -183,6 +183,13 @@ def scenario_of(history: History, window: Window, needs: dict[str, Need], shift:
             "quota": {"nodes": _limits(quota, start, end), "failure": refusal_of(FailureClass.QUOTA)},
             "pools": [_pool(history, window, pool, start, end) for pool in needs],
             "demand": [{"pool": pool, "nodes": _steps(need, start)} for pool, need in needs.items()],
+            "lost": [
+                {"at": write_duration(at - start), "pool": pool, "zone": group.zones[0]}
+                for pool in needs
+                for group in history.of_pool(pool)
+                for at in group.losses
+                if start < at < window.until
+            ],
             "autoscaler": {"balance": all(need.balances for need in needs.values())},
         },
         "lookback",

@@ -267,6 +267,15 @@ class GroupSpan(Span):
     zone: Name
 
 
+class Loss(_Entry):
+    """Running nodes that end without being asked to, such as failed machines. Their replicas stay."""
+
+    at: Duration
+    pool: Name | None = None
+    zone: Name
+    nodes: Annotated[int, Field(ge=1, strict=True)] = 1
+
+
 class AutoscalerSetup(_Entry):
     """The autoscaler, its loop and its flags."""
 
@@ -322,6 +331,7 @@ class Scenario(_Entry):
     evenkeel: EvenkeelSetup = EvenkeelSetup()
     autoscaler: AutoscalerSetup = AutoscalerSetup()
     fences: tuple[Fence, ...] = ()
+    lost: tuple[Loss, ...] = ()
     frozen: tuple[GroupSpan, ...] = ()
     bad_bounds: tuple[GroupSpan, ...] = ()  # another writer sets unreadable bounds
 
@@ -394,7 +404,8 @@ def _unknown_names(scenario: Scenario) -> Iterator[str]:
     for i, demand in enumerate(scenario.demand):
         yield from _unknown_group(scenario, f"demand.{i}", demand.pool, demand.zone)
     yield from _unknown("fences.{}.zone", "zone", [fence.zone for fence in scenario.fences], zones)
-    for field, spans in (("frozen", scenario.frozen), ("bad_bounds", scenario.bad_bounds)):
+    spans: Sequence[GroupSpan | Loss]
+    for field, spans in (("frozen", scenario.frozen), ("bad_bounds", scenario.bad_bounds), ("lost", scenario.lost)):
         for i, span in enumerate(spans):
             yield from _unknown_group(scenario, f"{field}.{i}", span.pool, span.zone)
     yield from _unknown("evenkeel.expander_order.{}", "pool", scenario.evenkeel.expander_order or (), pools)

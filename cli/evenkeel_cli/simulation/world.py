@@ -214,6 +214,12 @@ class World:
         if self.pods is not None and machine.node:
             self.pods.lose_node(self.pods.scheduler.nodes[machine.name])
 
+    def lose(self, group: Group, nodes: int) -> None:
+        """End a group's oldest nodes. The cloud is asked for others in their places."""
+        for machine in group.nodes()[:nodes]:
+            self.end(group, machine)
+            self.order(group, 1)
+
     def _take(self, group: Group, machine: SimulatedMachine) -> None:
         group.machines.remove(machine)
         machine.gone = True
