@@ -1,14 +1,15 @@
 """Play the hours around outages without and with Evenkeel, and compare the first with what happened."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import State
+from evenkeel.texts.english import rfc3339
 from evenkeel_cli.lookback.demand import Need, need_of, waiting
 from evenkeel_cli.lookback.history import GroupHistory, History, area, level_at, total
 from evenkeel_cli.lookback.outages import BEFORE, Outage, Window
@@ -18,11 +19,12 @@ from evenkeel_cli.simulation.measures import measure
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
 
 WAITING_OFF, HOURS_OFF = 0.15, 0.03  # a replay that is further off explains nothing
-_LITTLE = 300  # node-seconds of waiting that are no difference
+_LITTLE, _SAME = 300, 0.15  # node-seconds and share of waiting that are no difference
 _HOUR = 3600
-# What is not known: the time within the autoscaler's interval of reads, and the end of an outage (0: the earliest,
-# 1: a likely one, 2: the latest). A replay without Evenkeel is as the mean of these.
-_GUESSES = ((0, 1), (20, 0), (40, 2))
+# What is not known: the second in the autoscaler's interval of reads, and for Evenkeel, which probes more often, when
+# an outage ended (0: the earliest end, 1: a likely one, 2: the latest).
+_LIKELY = 1
+_GUESSES = ((0, _LIKELY), (20, 0), (40, 2))
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,13 @@ class Answer:
     evenkeel: tuple[Figures, ...] = ()
     missing: tuple[str, ...] = ()  # why there is no verdict, as sentences
     records: tuple[Record, ...] = ()  # what happened, and one run with Evenkeel
-    scenario: Scenario | None = None
+    scenario: Mapping[str, Any] | None = None
 
     @property
     def is_same(self) -> bool:
         """Return True if Evenkeel would have changed no waiting that is worth a word."""
-        pairs = zip(self.alone, self.evenkeel, strict=True)
-        return all(abs(one.waiting - other.waiting) <= max(_LITTLE, one.waiting * 0.05) for one, other in pairs)
+        usual = median(one.waiting for one in self.alone)
+        return all(abs(one.waiting - usual) <= max(_LITTLE, _SAME * usual) for one in self.evenkeel)
 
 
 def answer(history: History, window: Window) -> Answer:
@@ -59,28 +61,31 @@ def answer(history: History, window: Window) -> Answer:
     missing = tuple(_missing(history, window, needs))
     if missing:
         return Answer(window, happened, missing=missing)
-    alone, evenkeel, records = [], [], []
+    documents = [scenario_document(history, window, needs, shift, _LIKELY) for shift, _ in _GUESSES]
+    alone = tuple(_figures(_play(document, Variant(name=STATIC, evenkeel=False))) for document in documents)
+    if off := tuple(_off(happened, alone)):
+        return Answer(window, happened, alone=alone, missing=off, scenario=documents[0])
+    runs = []
     for shift, end in _GUESSES:
-        scenario = scenario_of(history, window, needs, shift, end)
-        without = play(Run(scenario, Variant(name=STATIC, evenkeel=False)))
-        with_evenkeel = play(Run(scenario, variants_of(scenario, "own")[0]))
-        alone.append(_figures(without))
-        evenkeel.append(_figures(with_evenkeel))
-        records.append((scenario, with_evenkeel))
-    scenario, shown = records[0]
-    off = tuple(_off(happened, alone))
+        document = scenario_document(history, window, needs, shift, end)
+        runs.append(_play(document, None))
     return Answer(
         window,
         happened,
-        alone=tuple(alone),
-        evenkeel=() if off else tuple(evenkeel),
-        missing=off,
-        records=(_record_of(history, window, needs, scenario), shown),
-        scenario=scenario,
+        alone=alone,
+        evenkeel=tuple(_figures(run) for run in runs),
+        records=(_record_of(history, window, needs, runs[0].scenario), runs[0]),
+        scenario=documents[0],
     )
 
 
-def _happened(history: History, window: Window, needs: dict[str, Need]) -> Figures:
+def _play(document: Mapping[str, Any], variant: Variant | None) -> Record:
+    """Return a run of a scenario; ``variant`` None: with Evenkeel."""
+    scenario = read_scenario(document, "lookback")
+    return play(Run(scenario, variant or variants_of(scenario, "own")[0]))
+
+
+def _happened(history: History, window: Window, needs: Mapping[str, Need]) -> Figures:
     waited = nodes = 0
     for pool, need in needs.items():
         running = total(group.running for group in history.of_pool(pool))
@@ -89,7 +94,7 @@ def _happened(history: History, window: Window, needs: dict[str, Need]) -> Figur
     return Figures(waited, nodes)
 
 
-def _missing(history: History, window: Window, needs: dict[str, Need]) -> Iterable[str]:
+def _missing(history: History, window: Window, needs: Mapping[str, Need]) -> Iterable[str]:
     """Yield why a window cannot be played."""
     if history.step > 60:
         yield f"samples are {history.step} s apart: query the metrics at a step of 60 s or less"
@@ -100,27 +105,27 @@ def _missing(history: History, window: Window, needs: dict[str, Need]) -> Iterab
             yield from group.doubts
             if len(group.zones) > 1:
                 zones = ", ".join(group.zones)
-                yield f"{group.name} spans {zones}: AWS chooses the zone, and Evenkeel writes no bounds: split it by zone"
+                yield f"{group.name} spans {zones}: AWS chooses the zone, Evenkeel writes no bounds: split it by zone"
         if need.bound:
             yield f"pods of {pool} are probably bound to a zone, by volumes for example: {need.bound[0]}"
 
 
 def _off(happened: Figures, alone: Sequence[Figures]) -> Iterable[str]:
     """Yield how far the replay without Evenkeel is from what happened, if that is too far."""
-    waited, nodes = fmean(one.waiting for one in alone), fmean(one.nodes for one in alone)
+    waited, nodes = median(one.waiting for one in alone), median(one.nodes for one in alone)
     if abs(waited - happened.waiting) > max(_LITTLE, WAITING_OFF * happened.waiting):
         yield (
-            f"a replay without Evenkeel waits {waited / 60:.0f} node-minutes, and {happened.waiting / 60:.0f} were seen: "
+            f"a replay without Evenkeel waits {waited / 60:.0f} node-minutes, {happened.waiting / 60:.0f} were seen: "
             "missing may be bound pods, former bounds, flags of the autoscaler, or another writer"
         )
     elif abs(nodes - happened.nodes) > HOURS_OFF * happened.nodes:
         yield (
-            f"a replay without Evenkeel has {nodes / _HOUR:.1f} node-hours, and {happened.nodes / _HOUR:.1f} were seen: "
+            f"a replay without Evenkeel has {nodes / _HOUR:.1f} node-hours, {happened.nodes / _HOUR:.1f} were seen: "
             "missing may be pods that keep nodes, scale-down flags, or another writer"
         )
 
 
-def _record_of(history: History, window: Window, needs: dict[str, Need], scenario: Scenario) -> Record:
+def _record_of(history: History, window: Window, needs: Mapping[str, Need], scenario: Scenario) -> Record:
     """Return what happened as a run, so that it can be drawn."""
     start = int(scenario.start.timestamp())
     groups = [group for pool in needs for group in history.of_pool(pool)]
@@ -167,33 +172,32 @@ def _figures(record: Record) -> Figures:
     return Figures(round(measures.waiting_node_hours * _HOUR), round(measures.node_hours * _HOUR))
 
 
-def scenario_of(history: History, window: Window, needs: dict[str, Need], shift: int, end: int) -> Scenario:
+def scenario_document(
+    history: History, window: Window, needs: Mapping[str, Need], shift: int, end: int
+) -> Mapping[str, Any]:
     """Return the scenario of a window that begins ``shift`` seconds earlier. ``end``: the end of outages to assume."""
     start = window.since - shift
     zones = sorted({zone for pool in needs for group in history.of_pool(pool) for zone in group.zones})
     quota = [outage for outage in window.outages if not outage.zone]
-    return read_scenario(
-        {
-            "name": f"{history.source} {_date(start)}"[:100],
-            "flavour": AUTO_SCALING,
-            "start": datetime.fromtimestamp(start, UTC),
-            "duration": write_duration(window.until - start),
-            "seed": shift + 1,
-            "zones": [_zone(history, window, zone) for zone in zones],
-            "quota": {"nodes": _limits(quota, start, end), "failure": refusal_of(FailureClass.QUOTA)},
-            "pools": [_pool(history, window, pool, start, end) for pool in needs],
-            "demand": [{"pool": pool, "nodes": _steps(need, start)} for pool, need in needs.items()],
-            "lost": [
-                {"at": write_duration(at - start), "pool": pool, "zone": group.zones[0]}
-                for pool in needs
-                for group in history.of_pool(pool)
-                for at in group.losses
-                if start < at < window.until
-            ],
-            "autoscaler": {"balance": all(need.balances for need in needs.values())},
-        },
-        "lookback",
-    )
+    return {
+        "name": f"{history.source} {_date(start)}"[:100],
+        "flavour": AUTO_SCALING,
+        "start": rfc3339(datetime.fromtimestamp(start, UTC)),
+        "duration": write_duration(window.until - start),
+        "seed": shift + 1,
+        "zones": [_zone(history, window, zone) for zone in zones],
+        "quota": {"nodes": _limits(quota, start, end), "failure": refusal_of(FailureClass.QUOTA)},
+        "pools": [_pool(history, window, pool, start, end) for pool in needs],
+        "demand": [{"pool": pool, "nodes": _steps(need, start)} for pool, need in needs.items()],
+        "lost": [
+            {"at": write_duration(at - start), "pool": pool, "zone": group.zones[0]}
+            for pool in needs
+            for group in history.of_pool(pool)
+            for at in group.losses
+            if start < at < window.until
+        ],
+        "autoscaler": {"balance": all(need.balances for need in needs.values())},
+    }
 
 
 def _zone(history: History, window: Window, zone: str) -> dict[str, Any]:
@@ -251,8 +255,11 @@ def _limits(outages: Sequence[Outage], start: int, end: int) -> list[dict[str, A
     """Return the machines that a zone has: those that existed at a refusal, until the outage ends."""
     limits: dict[int, int | None] = {}
     for outage in outages:
-        for number, (at, nodes) in enumerate(outage.limits):
-            limits[max(0, at - BEFORE - start) if number == 0 else at - start] = nodes
+        before, left = outage.since - BEFORE, outage.limits[0][1]
+        for at, nodes in outage.limits:
+            # A zone that refused before and after a node was lost would have refused in between, too.
+            limits[max(0, (before if nodes <= left else at) - start)] = nodes
+            before, left = at + 1, nodes
         if (until := outage.ends[end]) is not None:
             limits[until - start] = None
     found: list[dict[str, Any]] = []

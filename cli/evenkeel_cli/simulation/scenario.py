@@ -404,8 +404,8 @@ def _unknown_names(scenario: Scenario) -> Iterator[str]:
     for i, demand in enumerate(scenario.demand):
         yield from _unknown_group(scenario, f"demand.{i}", demand.pool, demand.zone)
     yield from _unknown("fences.{}.zone", "zone", [fence.zone for fence in scenario.fences], zones)
-    spans: Sequence[GroupSpan | Loss]
-    for field, spans in (("frozen", scenario.frozen), ("bad_bounds", scenario.bad_bounds), ("lost", scenario.lost)):
+    for field in ("frozen", "bad_bounds", "lost"):
+        spans: Sequence[GroupSpan | Loss] = getattr(scenario, field)
         for i, span in enumerate(spans):
             yield from _unknown_group(scenario, f"{field}.{i}", span.pool, span.zone)
     yield from _unknown("evenkeel.expander_order.{}", "pool", scenario.evenkeel.expander_order or (), pools)
