@@ -79,6 +79,14 @@ def answer(history: History, window: Window) -> Answer:
     )
 
 
+def unplayed(history: History, window: Window) -> Answer:
+    """Return the answer about a window that would take too long to play."""
+    needs = {pool: need_of(history.of_pool(pool), window.since, window.until) for pool in window.pools}
+    hours = (window.until - window.since) // _HOUR
+    missing = f"its {hours} hours are too many to play beside the others: choose fewer --days"
+    return Answer(window, _happened(history, window, needs), missing=(missing,))
+
+
 def _play(document: Mapping[str, Any], variant: Variant | None) -> Record:
     """Return a run of a scenario; ``variant`` None: with Evenkeel."""
     scenario = read_scenario(document, "lookback")
