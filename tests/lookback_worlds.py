@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
-from evenkeel_cli.simulation.scenario import Scenario
+from evenkeel_cli.simulation.scenario import Scenario, read_scenario
 from evenkeel_cli.simulation.world import limit_at
 from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.autoscaler import AwsAutoscaler
@@ -110,9 +110,7 @@ def _measure(past: Past, api: AutoScaling, groups: list[dict[str, Any]], demand:
     for group in groups:
         instances = api.groups.by_name[group["name"]].instances.values()
         serving = sum(one.state == "InService" for one in instances)
-        replacing += sum(
-            one.state == "Pending" and "needing to be replaced" in one.activity.cause for one in instances
-        )
+        replacing += sum(one.state == "Pending" and "needing to be replaced" in one.activity.cause for one in instances)
         running.setdefault(group["pool"], {})[group["zone"]] = serving
     missing = 0
     for pool, zones in running.items():
@@ -142,3 +140,31 @@ def answers(api: AutoScaling) -> list[tuple[str, str]]:
         ("groups.json", dump({"AutoScalingGroups": groups})),
         ("activities.json", dump({"Activities": activities})),
     ]
+
+
+def week(pools: int = 1, days: int = 7) -> Scenario:
+    """Return days whose load rises each morning and falls each evening, with a zone that is out every other day."""
+    zones = [f"eu-central-1{letter}" for letter in "abc"]
+    hour, day = 3600, 86400
+    capacity: dict[str, list[dict[str, Any]]] = {zone: [{"at": "0s"}] for zone in zones}
+    for number, start in enumerate(range(day, days * day, 2 * day)):
+        lasts = (4 + 3 * number % 7) * hour
+        steps = ({"at": f"{start + 7 * hour}s", "nodes": 0}, {"at": f"{start + 7 * hour + lasts}s"})
+        capacity[zones[number % 3]] += steps
+    demand = []
+    for pool in range(pools):
+        steps = [{"at": "0s", "nodes": 6}]
+        for start in range(0, days * day, day):
+            for at, nodes in ((8 + pool % 2, 9), (10, 14), (12, 11 + pool % 3), (19, 6)):
+                steps.append({"at": f"{start + at * hour}s", "nodes": nodes})
+        demand.append({"pool": f"workers-{pool}", "nodes": steps})
+    return read_scenario(
+        {
+            "name": "week",
+            "duration": f"{days}d",
+            "zones": [{"name": zone, "capacity": capacity[zone]} for zone in zones],
+            "pools": [{"name": f"workers-{pool}", "min": 3, "max": 18, "start": 6} for pool in range(pools)],
+            "demand": demand,
+        },
+        "week",
+    )

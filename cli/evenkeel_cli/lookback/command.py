@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import typer
+
 from evenkeel.domain.model.values import quote
 from evenkeel_cli.auto_scaling import own_session
 from evenkeel_cli.inputs import file_name, read_moment, read_text
@@ -60,7 +62,7 @@ def lookback_command(inputs: Inputs, row: int | None, output: LookbackForm, plot
         case _:
             report.print(terminal(Output(output.value)))
     if not report.has_verdict:
-        raise SystemExit(_NO_VERDICT)
+        raise typer.Exit(_NO_VERDICT)
 
 
 def _read(inputs: Inputs) -> History:

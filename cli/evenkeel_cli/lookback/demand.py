@@ -43,6 +43,13 @@ def need_of(groups: Sequence[GroupHistory], since: int, until: int) -> Need:
     return _Reader(groups, since, until).read()
 
 
+def bound_at_maximum(groups: Sequence[GroupHistory], since: int, until: int) -> tuple[str, ...]:
+    """Return orders that only pods bound to a zone explain, and that filled their group: more pods may have waited."""
+    reader = _Reader(groups, since, until)
+    reader.read()
+    return tuple(reader.bound_full)
+
+
 def waves_of(groups: Sequence[GroupHistory], since: int, until: int) -> list[Wave]:
     """Return the orders between two seconds, by loop of the autoscaler."""
     orders = sorted(
@@ -70,6 +77,7 @@ class _Reader:
         self._refused = dict.fromkeys((group.name for group in groups), 0)  # when the last order was; 0: it was not
         self._balances = balances(groups)
         self._bound: list[str] = []
+        self.bound_full: list[str] = []
 
     def read(self) -> Need:
         events: list[tuple[int, Wave | None]] = [(wave.at, wave) for wave in waves_of(self._groups, 0, self._until)]
@@ -142,11 +150,14 @@ class _Reader:
         ]
         for group, order in wave.orders:
             emptier = [other for other in others if 0 < has_or_gets(other, wave.at) < order.total - 1]
-            if emptier:
-                self._bound.append(
-                    f"{order.nodes} nodes were ordered in {group.name}, which then had {order.total}, although "
-                    f"{emptier[0].name} had {has_or_gets(emptier[0], wave.at)} and room"
-                )
+            if not emptier:
+                continue
+            self._bound.append(
+                f"{order.nodes} nodes were ordered in {group.name}, which then had {order.total}, although "
+                f"{emptier[0].name} had {has_or_gets(emptier[0], wave.at)} and room"
+            )
+            if order.total >= group.bounds_at(order.at).max:
+                self.bound_full.append(self._bound[-1])
 
 
 def first_refusal(group: GroupHistory, order: Order) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from evenkeel.texts.english import rfc3339
+from evenkeel_cli.lookback.demand import bound_at_maximum
 from evenkeel_cli.lookback.history import History, area, total
 from evenkeel_cli.lookback.outages import Outage
 from evenkeel_cli.lookback.replay import Answer, Figures
@@ -16,6 +17,7 @@ from evenkeel_cli.simulation.scenario import write_duration
 from evenkeel_cli.terminal import cell, print_line, print_table, table
 
 _HOUR, _MINUTE = 3600, 60
+_LEGEND = "waited, replay without and with Evenkeel: node-minutes; nodes·h: more with Evenkeel; times are UTC"
 _ALWAYS_UNKNOWN = (
     "demand above the maxima of all groups, and pods bound to a zone that never had to wait",
     "the time from an instance in service to a ready node, which is in no figure here",
@@ -36,8 +38,15 @@ class Report:
         return not any(answer.missing for answer in self.answers) and not self.doubts()
 
     def doubts(self) -> list[str]:
-        """Return why there is no verdict about a history without outages."""
-        return [] if self.answers else [doubt for group in self.history.groups for doubt in group.doubts]
+        """Return why there is no verdict about pools without outages."""
+        pools = set(self.history.pools).difference(*(answer.window.pools for answer in self.answers))
+        groups = [group for group in self.history.groups if group.pool in pools]
+        doubts = [] if self.answers else [doubt for group in groups for doubt in group.doubts]
+        return doubts + [
+            f"no verdict: pods of {pool} may wait at the maximum of their zone, unseen: {bound[0]}"
+            for pool in sorted(pools)
+            if (bound := bound_at_maximum(self.history.of_pool(pool), self.history.since, self.history.until))
+        ]
 
     def chosen(self, number: int | None) -> Answer | None:
         """Return the answer with this number in the table, or the one with the most waiting; None: there is none."""
@@ -80,6 +89,7 @@ class Report:
         for number, answer in enumerate(self.answers, 1):
             for missing in answer.missing[:2]:
                 yield f"no verdict for {number}: {missing}"
+        yield from self.doubts() if self.answers else self.doubts()[1:]
         if full := _orders_at_maximum(self.history):
             yield f"{_count(full, 'order')} filled a group up to its maximum"
         boots = sorted(_provision_times(self.history))
@@ -95,18 +105,43 @@ class Report:
             print_line(console, cell(sentence))
         if self.answers:
             rows = table()
-            for heading in ("", "from", "zone", "class", "pool"):
-                rows.add_column(heading, overflow="fold")
-            for heading in ("refused", "waited", "replay", "Evenkeel", "more nodes·h"):
-                rows.add_column(heading, justify="right", overflow="fold")
+            for heading in ("", "from", "for", "zone", "class", "pool"):
+                rows.add_column(heading)
+            for heading in ("refused", "waited", "replay", "Evenkeel", "nodes·h"):
+                rows.add_column(heading, justify="right")
             print_line(console, cell(""))
             for number, answer in enumerate(self.answers, 1):
-                rows.add_row(*(cell(text) for text in _cells(number, answer)))
+                rows.add_row(*(cell(text) for text in self._cells(number, answer)))
             print_table(console, rows)
-            print_line(console, cell("waited, replay, Evenkeel: node-minutes; a range is over what is unknown", "dim"))
+            print_line(console, cell(_LEGEND, "dim"))
         print_line(console, cell(""))
         for note in self.notes():
             print_line(console, cell(note, "dim"))
+
+    def _cells(self, number: int, answer: Answer) -> list[str]:
+        outages, pools = answer.window.outages, answer.window.pools
+        first, last = outages[0].since, max(outage.last for outage in outages)
+        replay = [one.waiting for one in answer.alone]
+        usual = median(one.nodes for one in answer.alone) if answer.alone else 0
+        return [
+            str(number),
+            f"{datetime.fromtimestamp(first, UTC):%m-%d_%H:%M}".replace("_", "\N{NO-BREAK SPACE}"),
+            write_duration((last - first) // 60 * 60),
+            " ".join(sorted({self._short(outage.zone) for outage in outages})),
+            " ".join(sorted({outage.kind.value for outage in outages})),
+            " ".join(pools) if len(pools) < 3 else f"{len(pools)} pools",
+            str(sum(outage.refused for outage in outages)),
+            f"{answer.happened.waiting / _MINUTE:.0f}",
+            _range(replay).replace(" to ", "-") if replay else "-",
+            "no verdict" if answer.missing else _range([one.waiting for one in answer.evenkeel]).replace(" to ", "-"),
+            "-" if answer.missing else f"{(median(one.nodes for one in answer.evenkeel) - usual) / _HOUR:+.1f}",
+        ]
+
+    def _short(self, zone: str) -> str:
+        """Return the part of a zone's name that tells it from the others, such as 1a."""
+        zones = {zone for group in self.history.groups for zone in group.zones}
+        last = {name.rpartition("-")[2] for name in zones}
+        return (zone.rpartition("-")[2] if len(last) == len(zones) else zone) or "Region"
 
     def json(self) -> dict[str, Any]:
         """Return the answer of ``-o json``."""
@@ -146,25 +181,6 @@ def _sum(many: Iterable[tuple[Figures, ...]]) -> list[Figures]:
     """Return the sums over rows, guess by guess."""
     return [
         Figures(sum(one.waiting for one in same), sum(one.nodes for one in same)) for same in zip(*many, strict=True)
-    ]
-
-
-def _cells(number: int, answer: Answer) -> list[str]:
-    outages = answer.window.outages
-    first, last = outages[0].since, max(outage.last for outage in outages)
-    replay = [one.waiting for one in answer.alone]
-    usual = median(one.nodes for one in answer.alone) if answer.alone else 0
-    return [
-        str(number),
-        f"{datetime.fromtimestamp(first, UTC):%Y-%m-%d %H:%MZ} {write_duration((last - first) // 60 * 60)}",
-        " ".join(sorted({outage.zone or "Region" for outage in outages})),
-        " ".join(sorted({outage.kind.value for outage in outages})),
-        " ".join(answer.window.pools),
-        str(sum(outage.refused for outage in outages)),
-        f"{answer.happened.waiting / _MINUTE:.0f}",
-        _range(replay) if replay else "-",
-        "no verdict" if answer.missing else _range([one.waiting for one in answer.evenkeel]),
-        "-" if answer.missing else _range([one.nodes - usual for one in answer.evenkeel], _HOUR, ".1f"),
     ]
 
 
