@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
-from evenkeel_cli.simulation.scenario import Scenario, read_scenario
+from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
 from evenkeel_cli.simulation.world import limit_at
 from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.autoscaler import AwsAutoscaler
@@ -149,14 +149,14 @@ def week(pools: int = 1, days: int = 7) -> Scenario:
     capacity: dict[str, list[dict[str, Any]]] = {zone: [{"at": "0s"}] for zone in zones}
     for number, start in enumerate(range(day, days * day, 2 * day)):
         lasts = (4 + 3 * number % 7) * hour
-        steps = ({"at": f"{start + 7 * hour}s", "nodes": 0}, {"at": f"{start + 7 * hour + lasts}s"})
+        steps = ({"at": write_duration(start + 7 * hour), "nodes": 0}, {"at": write_duration(start + 7 * hour + lasts)})
         capacity[zones[number % 3]] += steps
     demand = []
     for pool in range(pools):
         steps = [{"at": "0s", "nodes": 6}]
         for start in range(0, days * day, day):
             for at, nodes in ((8 + pool % 2, 9), (10, 14), (12, 11 + pool % 3), (19, 6)):
-                steps.append({"at": f"{start + at * hour}s", "nodes": nodes})
+                steps.append({"at": write_duration(start + at * hour), "nodes": nodes})
         demand.append({"pool": f"workers-{pool}", "nodes": steps})
     return read_scenario(
         {

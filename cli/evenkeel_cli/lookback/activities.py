@@ -15,7 +15,7 @@ from typing import Any
 from evenkeel.adapters.auto_scaling.read import failure_of
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.values import quote
-from evenkeel_cli.lookback.history import KnownBounds, Launch, Level, Levels, Order, Refusal, levels
+from evenkeel_cli.lookback.history import Doubt, KnownBounds, Launch, Levels, Order, Refusal, levels
 
 _DESCRIPTION = re.compile(
     r"(?P<verb>Launching a new EC2 instance|Attaching an existing EC2 instance|Terminating EC2 instance"
@@ -61,6 +61,9 @@ class GroupActivities:
     attempts: Counter[int] = field(default_factory=Counter)  # first launches for an order, by its second
     unread: list[str] = field(default_factory=list)
     oldest: int = 0
+    newest: int = 0
+    are_failures: bool = True
+    listed: set[str] = field(default_factory=set)  # the instances that DescribeAutoScalingGroups shows
     count: int = 0
 
     def add(self, activity: Mapping[str, Any]) -> None:
@@ -69,11 +72,15 @@ class GroupActivities:
         self.count += 1
         self.oldest = min(self.oldest or began, began)
         description, cause = str(activity.get("Description") or ""), str(activity.get("Cause") or "")
-        found = _DESCRIPTION.match(description)
+        self.newest = max(self.newest, began)
+        self.are_failures &= activity["StatusCode"] == "Failed"
         self._read_cause(cause)
-        if found is None or any(part in description for part in _NO_NODES):
-            if found is None and not any(part in description for part in _NO_NODES):
-                self.unread.append(description)
+        if any(part in description for part in _NO_NODES):
+            return
+        found = _DESCRIPTION.match(description)
+        if found is None or (cause and _STATEMENT.search(cause) is None):
+            self.unread.append(description if found is None else cause)
+        if found is None:
             return
         zone = _zone(activity)
         if zone:
@@ -117,6 +124,7 @@ class GroupActivities:
         for item in described:
             instance = self.instances.setdefault(str(item["InstanceId"]), _Instance())
             instance.zone = instance.zone or str(item.get("AvailabilityZone") or "")
+            self.listed.add(str(item["InstanceId"]))
 
     def add_write(self, at: int, request: Mapping[str, Any]) -> None:
         """Add a write of CloudTrail, which shows bounds, and a desired capacity that fell without an activity."""
@@ -221,47 +229,41 @@ class GroupActivities:
                     instance.ordered = earlier
             known = after
 
-    def requested(self, desired: int) -> Levels:
-        """Return the desired capacity, which is ``desired`` now. A silent fall shows with the next change."""
-        points = [(at, before, after) for at, before, after in sorted(self.changes)]
-        found = {self.since: points[0][1] if points else desired + len(self.removals())}
-        removed, nodes = [*self.removals()], found[self.since]
-        for at, before, after in [*points, (2**62, desired, desired)]:
-            while removed and removed[0] <= at:
-                nodes -= 1
-                found[removed.pop(0)] = nodes
-            if before != nodes or at < 2**62:
-                nodes = after
-                found[at if at < 2**62 else max(found)] = nodes
-        return tuple(Level(at, number) for at, number in sorted(found.items()))
-
-    def doubts(self, name: str) -> tuple[str, ...]:
-        """Return why the activities are not whole, as sentences."""
+    def doubts(self, name: str) -> tuple[Doubt, ...]:
+        """Return why the activities are not whole."""
         found = []
         if self.known_since > self.since:
-            found.append(
-                f"{name}: exactly {self.count} activities are given, the oldest of {_text(self.oldest)}: older ones "
-                "may be cut off; print all pages"
-            )
+            text = f"{self.count} activities of {name} are whole pages, and older ones may be cut off: print all pages"
+            found.append(Doubt(self.oldest, text))
         if self.unread:
-            found.append(
-                f"{name}: {len(self.unread)} activities have a text that is not known, such as {quote(self.unread[0])}"
-            )
-        if gap := next(self._gaps(), None):
-            found.append(
-                f"{name}: activities before {_text(gap)} are missing: print all pages, without a filter on Status"
-            )
+            text = f"{len(self.unread)} activities of {name} have an unknown text, such as {quote(self.unread[0][:80])}"
+            found.append(Doubt(self.newest + 1, text))
+        if self.count and self.are_failures:
+            text = f"all {self.count} activities of {name} have failed: print them without a filter on Status"
+            found.append(Doubt(self.newest + 1, text))
+        if gap := max(self._gaps(), default=0):
+            found.append(Doubt(gap, f"activities of {name} before {_text(gap)} are missing: print all pages"))
         return tuple(found)
 
     def _gaps(self) -> Iterator[int]:
-        """Yield the changes of desired capacity that the instances of that time do not explain."""
-        known: int | None = None
+        """Yield until when activities are missing: instances and changes of desired capacity do not fit together."""
         events = sorted({at for one in self.instances.values() for at in (one.began, one.ended) if at is not None})
+        known: int | None = None
         for at, before, after in sorted(self.changes):
             is_calm = not any(abs(event - at) <= _SAME_TIME for event in events if event != at)
             if is_calm and (before < self.counted_at(at) or (known is not None and before > known)):
                 yield at
             known = after
+        newest = max((self.instances[id].began or 0 for id in self.listed), default=0)
+        for id, one in self.instances.items():
+            if (
+                one.began is not None
+                and one.ended is None
+                and one.runs
+                and id not in self.listed
+                and one.began < newest
+            ):
+                yield newest
 
 
 def _changes(cause: str) -> Sequence[tuple[int, int, int]]:

@@ -15,9 +15,9 @@ from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import GroupKey, Identity, NodeGroup
 from evenkeel.validation import ConfigError
 from evenkeel_cli.aws_documents import AwsDocuments, answer_of, is_of_cluster
-from evenkeel_cli.aws_names import is_called_other, plain_name, stems
+from evenkeel_cli.aws_names import is_called_other, plain_name, stems, without_zone
 from evenkeel_cli.lookback.activities import GroupActivities, second
-from evenkeel_cli.lookback.history import GroupHistory, History, KnownBounds
+from evenkeel_cli.lookback.history import Doubt, GroupHistory, History, KnownBounds
 
 SOURCE = "Auto Scaling"
 _DAY = 86400
@@ -68,7 +68,7 @@ def read_history(answers: Answers, days: int, now: datetime | None) -> History:
     since = until - min(days, _LONGEST) * _DAY
     read: dict[str, GroupActivities] = {}
     for activity in activities.values():
-        if since <= second(activity["StartTime"]) <= until:
+        if since <= second(activity["StartTime"]):
             read.setdefault(str(activity["AutoScalingGroupName"]), GroupActivities(since)).add(activity)
     described = _described(answers, read)
     _refuse_misfits(answers, described, is_empty=not activities)
@@ -78,14 +78,14 @@ def read_history(answers: Answers, days: int, now: datetime | None) -> History:
         times = sorted({at for group in members for at, before, after in group.changes if after > before})
         for group in members:
             group.find_hidden(times)
+    deleted = sorted(read.keys() - {str(item["AutoScalingGroupName"]) for item in answers.groups} - described.keys())
+    lost = {pool: _lost(pool, deleted, read) for pool in pools.values()}
     groups = [
-        _group(item, read.get(name, GroupActivities(since)), pools[name], trail.get(name, ()))
+        _group(item, read.get(name, GroupActivities(since)), pools[name], trail.get(name, ()), lost[pools[name]])
         for name, item in described.items()
     ]
     unknown = [] if answers.events else [_NO_TRAIL]
-    if deleted := sorted(
-        read.keys() - {str(item["AutoScalingGroupName"]) for item in answers.groups} - described.keys()
-    ):
+    if deleted:
         more = f" and {len(deleted) - 1} more" if len(deleted) > 1 else ""
         unknown.append(
             f"groups that are deleted, because their bounds and first instances are lost: {deleted[0]}{more}"
@@ -173,10 +173,23 @@ def _node_group(name: str, item: Mapping[str, Any]) -> NodeGroup:
     return NodeGroup(key=GroupKey(AUTO_SCALING, "", name), identity=identity)
 
 
+def _lost(pool: str, deleted: Sequence[str], read: Mapping[str, GroupActivities]) -> tuple[Doubt, ...]:
+    """Return the doubts from groups that are deleted and, by their names, were of a pool."""
+    return tuple(
+        Doubt(read[name].newest, f"{name} is deleted, and its bounds and first instances are lost")
+        for name in deleted
+        if any(_plain(without_zone(plain_name(name, {}), zone) or "") == pool for zone in read[name].zones)
+    )
+
+
 def _group(
-    item: Mapping[str, Any], read: GroupActivities, pool: str, trail: Sequence[Mapping[str, Any]]
+    item: Mapping[str, Any],
+    read: GroupActivities,
+    pool: str,
+    trail: Sequence[Mapping[str, Any]],
+    lost: tuple[Doubt, ...],
 ) -> GroupHistory:
-    name, desired = str(item["AutoScalingGroupName"]), int(item["DesiredCapacity"])
+    name = str(item["AutoScalingGroupName"])
     read.list_present(item.get("Instances") or ())
     for event in trail:
         read.add_write(event["at"], event)
@@ -191,13 +204,12 @@ def _group(
         zones=tuple(sorted(item["AvailabilityZones"])),
         bounds=tuple(bounds),
         running=read.running(),
-        requested=read.requested(desired),
         orders=read.orders(),
         removals=read.removals(),
         losses=read.losses(),
         refusals=tuple(sorted(read.refusals, key=lambda refusal: refusal.at)),
         launches=read.launches(),
-        doubts=read.doubts(name),
+        doubts=(*read.doubts(name), *lost),
     )
 
 

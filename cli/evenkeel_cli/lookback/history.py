@@ -67,6 +67,14 @@ class KnownBounds:
     max: int
 
 
+@dataclass(frozen=True)
+class Doubt:
+    """Why what is known from before a second is not whole, as a sentence."""
+
+    before: int
+    text: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class GroupHistory:
     """What is known about a node group. Nodes that replace unhealthy nodes count as the nodes that they replace."""
@@ -76,13 +84,12 @@ class GroupHistory:
     zones: tuple[str, ...]
     bounds: tuple[KnownBounds, ...]  # in order of time; the first bounds also hold before
     running: Levels
-    requested: Levels  # where the source shows it; a silent fall shows with the next change
     orders: tuple[Order, ...] = ()
     removals: tuple[int, ...] = ()  # when the autoscaler removed a running node; a second is there once per node
     losses: tuple[int, ...] = ()  # when a running node ended that nothing replaced soon
     refusals: tuple[Refusal, ...] = ()
     launches: tuple[Launch, ...] = ()
-    doubts: tuple[str, ...] = ()  # why the group's history is not whole, as sentences
+    doubts: tuple[Doubt, ...] = ()
 
     def bounds_at(self, second: int) -> KnownBounds:
         """Return the bounds at a second."""

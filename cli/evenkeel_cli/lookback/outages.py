@@ -56,7 +56,8 @@ def outages_of(history: History) -> list[Outage]:
     found: list[Outage] = []
     for pool in history.pools:
         groups = history.of_pool(pool)
-        refusals = [refusal for group in groups for refusal in group.refusals]
+        every = (refusal for group in groups for refusal in group.refusals)
+        refusals = [refusal for refusal in every if history.since <= refusal.at <= history.until]
         quota = [one for one in refusals if one.kind is FailureClass.QUOTA]
         found += _outages(pool, "", groups, quota)
         for zone in sorted({one.zone for one in refusals}):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from statistics import fmean, median
 from typing import Any
 
@@ -10,7 +11,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import State
 from evenkeel.texts.english import rfc3339
-from evenkeel_cli.lookback.demand import Need, need_of, waiting
+from evenkeel_cli.lookback.demand import Need, has_or_gets, need_of, waiting
 from evenkeel_cli.lookback.history import GroupHistory, History, area, level_at, total
 from evenkeel_cli.lookback.outages import BEFORE, Outage, Window
 from evenkeel_cli.simulation.engine import STATIC, GroupSnapshot, Record, Run, Snapshot, Variant, play, variants_of
@@ -58,7 +59,7 @@ def answer(history: History, window: Window) -> Answer:
     """Play a window."""
     needs = {pool: need_of(history.of_pool(pool), window.since, window.until) for pool in window.pools}
     happened = _happened(history, window, needs)
-    missing = tuple(_missing(history, window, needs))
+    missing = tuple(dict.fromkeys(_missing(history, window, needs)))
     if missing:
         return Answer(window, happened, missing=missing)
     documents = [scenario_document(history, window, needs, shift, _LIKELY) for shift, _ in _GUESSES]
@@ -110,10 +111,10 @@ def _missing(history: History, window: Window, needs: Mapping[str, Need]) -> Ite
         yield "it begins before the history does"
     for pool, need in needs.items():
         for group in history.of_pool(pool):
-            yield from group.doubts
+            yield from (doubt.text for doubt in group.doubts if window.since < doubt.before)
             if len(group.zones) > 1:
                 zones = ", ".join(group.zones)
-                yield f"{group.name} spans {zones}: AWS chooses the zone, Evenkeel writes no bounds: split it by zone"
+                yield f"{group.name} spans {zones}, so Evenkeel writes no bounds: it changes nothing until you split it"
         if need.bound:
             yield f"pods of {pool} are probably bound to a zone, by volumes for example: {need.bound[0]}"
 
@@ -138,7 +139,6 @@ def _record_of(history: History, window: Window, needs: Mapping[str, Need], scen
     start = int(scenario.start.timestamp())
     groups = [group for pool in needs for group in history.of_pool(pool)]
     levels = [*(need.levels for need in needs.values()), *(group.running for group in groups)]
-    levels += [group.requested for group in groups]
     times = {start, *(level.at for series in levels for level in series if start < level.at < window.until)}
     snapshots = tuple(
         Snapshot(
@@ -149,7 +149,7 @@ def _record_of(history: History, window: Window, needs: Mapping[str, Need], scen
                     name=group.name,
                     pool=group.pool,
                     zone=group.zones[0],
-                    requested=level_at(group.requested, at),
+                    requested=has_or_gets(group, at),
                     running=level_at(group.running, at),
                     min=group.bounds_at(at).min,
                     max=group.bounds_at(at).max,
@@ -278,9 +278,9 @@ def _limits(outages: Sequence[Outage], start: int, end: int) -> list[dict[str, A
 
 
 def _steps(need: Need, start: int) -> list[dict[str, Any]]:
-    steps = {max(0, level.at - start): level.nodes for level in need.levels}
-    steps[0] = need.levels[0].nodes
-    return [{"at": write_duration(at), "nodes": max(0, nodes)} for at, nodes in sorted(steps.items())]
+    changes = [next(same) for _, same in groupby(need.levels, key=lambda level: level.nodes)]
+    times = [0, *(level.at - start for level in changes[1:])]
+    return [{"at": write_duration(at), "nodes": max(0, level.nodes)} for at, level in zip(times, changes, strict=True)]
 
 
 def _date(at: int) -> str:

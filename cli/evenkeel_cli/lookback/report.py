@@ -41,9 +41,9 @@ class Report:
         """Return why there is no verdict about pools without outages."""
         pools = set(self.history.pools).difference(*(answer.window.pools for answer in self.answers))
         groups = [group for group in self.history.groups if group.pool in pools]
-        doubts = [] if self.answers else [doubt for group in groups for doubt in group.doubts]
+        doubts = [] if self.answers else [doubt.text for group in groups for doubt in group.doubts]
         return doubts + [
-            f"no verdict: pods of {pool} may wait at the maximum of their zone, unseen: {bound[0]}"
+            f"pods of {pool} may have waited at the maximum of their zone, unseen: {bound[0]}"
             for pool in sorted(pools)
             if (bound := bound_at_maximum(self.history.of_pool(pool), self.history.since, self.history.until))
         ]
@@ -62,8 +62,9 @@ class Report:
         groups = f"{_count(len(self.history.groups), 'group')} of {_count(len(self.history.pools), 'pool')}"
         if not self.outages:
             yield f"From {since} to {until}, no launch of {groups} was refused."
-            yield "Without a refusal there is nothing to replay."
-            yield self.doubts()[0] if self.doubts() else "Evenkeel would have changed nothing."
+            doubts = self.doubts()
+            yield "There is no verdict about Evenkeel." if doubts else "So there is nothing to replay."
+            yield f"The reason: {doubts[0]}." if doubts else "Evenkeel would have changed nothing."
             return
         waited = sum(answer.happened.waiting for answer in self.answers)
         yield (
@@ -73,11 +74,12 @@ class Report:
         )
         judged = [answer for answer in self.answers if not answer.missing]
         yield self._exactness(judged)
-        yield _effect(judged)
+        chosen = self.chosen(None)
+        yield _effect(judged) if judged or chosen is None else f"The reason: {chosen.missing[0]}."
 
     def _exactness(self, judged: Sequence[Answer]) -> str:
         if not judged:
-            return "A replay without Evenkeel does not explain what happened."
+            return "There is no verdict about Evenkeel."
         alone = [Figures(*(int(median(each)) for each in _pairs(answer.alone))) for answer in judged]
         waiting = _off(sum(one.waiting for one in alone), sum(one.happened.waiting for one in judged))
         hours = _off(sum(one.nodes for one in alone), sum(one.happened.nodes for one in judged))
@@ -89,7 +91,7 @@ class Report:
         for number, answer in enumerate(self.answers, 1):
             for missing in answer.missing[:2]:
                 yield f"no verdict for {number}: {missing}"
-        yield from self.doubts() if self.answers else self.doubts()[1:]
+        yield from (f"no verdict: {doubt}" for doubt in self.doubts())
         if full := _orders_at_maximum(self.history):
             yield f"{_count(full, 'order')} filled a group up to its maximum"
         boots = sorted(_provision_times(self.history))
@@ -164,8 +166,6 @@ class Report:
 
 
 def _effect(judged: Sequence[Answer]) -> str:
-    if not judged:
-        return "So there is no verdict about Evenkeel."
     if all(answer.is_same for answer in judged):
         return "Evenkeel would have changed nothing worth naming."
     alone, own = (_sum(getattr(answer, which) for answer in judged) for which in ("alone", "evenkeel"))
