@@ -97,8 +97,8 @@ class _Aws:
     def __init__(self, world: World, flags: Flags, seed: str, setup: AutoscalerSetup) -> None:
         self._world, self._read_age = world, setup.read_age
         self._groups = {group.key.name: group for group in world.groups}
-        self._past: deque[tuple[int, list[AutoScalingGroup]]] = deque()  # what reads have shown since ``read_age``
-        self._nodes: set[str] = set()
+        self._past: deque[tuple[int, list[AutoScalingGroup]]] = deque()  # the groups of the last ``read_age`` seconds
+        self._nodes: set[str] | None = None  # None: not yet asked for in this loop
         core: ClusterAutoscaler[NodeGroup] | None = None
         if world.pods is not None:
             core = PodAutoscaler(
@@ -114,12 +114,11 @@ class _Aws:
         self.model = AwsAutoscaler(flags, seed=seed, core=core)
 
     def loop(self) -> None:
-        world = self._world
-        self._nodes = {machine.name for group in world.groups for machine in group.machines if machine.node}
-        self._nodes |= world.leaving.keys()
-        self._past.append((world.now, [self._described(group) for group in world.groups]))
-        while len(self._past) > 1 and self._past[1][0] <= world.now - self._read_age:
-            self._past.popleft()
+        world, self._nodes = self._world, None
+        if self._read_age:
+            self._past.append((world.now, self._all()))
+            while len(self._past) > 1 and self._past[1][0] <= world.now - self._read_age:
+                self._past.popleft()
         for order in self.model.decide(world.now, self):
             group = self._groups[order.group]
             match order:
@@ -132,6 +131,9 @@ class _Aws:
 
     def _names(self, group: Group) -> set[str]:
         return {machine.name for machine in group.machines}
+
+    def _all(self) -> list[AutoScalingGroup]:
+        return [self._described(group) for group in self._world.groups]
 
     def _described(self, group: Group) -> AutoScalingGroup:
         leaving = [name for name, (of, _) in self._world.leaving.items() if of is group]
@@ -154,15 +156,16 @@ class _Aws:
         return self._world.demand
 
     def has_node(self, instance: str) -> bool:
+        if self._nodes is None:
+            self._nodes = {machine.name for group in self._world.groups for machine in group.machines if machine.node}
+            self._nodes |= self._world.leaving.keys()
         return instance in self._nodes
 
     def groups(self) -> Sequence[AutoScalingGroup]:
-        return self._past[0][1]
+        return self._past[0][1] if self._read_age else self._all()
 
     def count_instances(self, group: str) -> int:
-        if self._read_age:
-            return next(len(each.instances) for each in self._past[0][1] if each.name == group)
-        return len(self._described(self._groups[group]).instances)
+        return next(len(each.instances) for each in self.groups() if each.name == group)
 
     def activities(self, group: str) -> Sequence[Activity]:
         """Return launches in progress, and then the newest one that failed. Successful ones have no effect."""

@@ -24,8 +24,8 @@ how many nodes which group gets, and keeps orders and backoffs.
 All files are under cluster-autoscaler/ in kubernetes/autoscaler, branch cluster-autoscaler-release-1.37.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from evenkeel.domain.model.flavours import PLACEHOLDER
@@ -129,21 +129,19 @@ class NodeGroup:
     zone: str
     requested: int
     readable_bounds: Bounds
-    machines: list[Machine]
+    machines: list[Machine] = field(default_factory=list)  # changed by ``keep`` only
+    running: int = 0  # the number of instances with a node
+    placeholders: int = 0
     ending: frozenset[str] = frozenset()  # the instances whose termination has begun
     is_managed: bool = False
     unneeded: float | None = None
     has_template: bool = True
 
-    @property
-    def running(self) -> int:
-        """Return the number of instances with a node."""
-        return sum(machine.node for machine in self.machines)
-
-    @property
-    def placeholders(self) -> int:
-        """Return the number of placeholders."""
-        return sum(machine.is_placeholder for machine in self.machines)
+    def keep(self, machines: Iterable[Machine]) -> None:
+        """Replace the machines, and count them."""
+        self.machines = [*machines]
+        self.running = sum(machine.node for machine in self.machines)
+        self.placeholders = sum(machine.is_placeholder for machine in self.machines)
 
     @property
     def refused(self) -> frozenset[str]:
@@ -220,25 +218,26 @@ class AwsAutoscaler:
         # A refused placeholder is not expected to register, so it has no age (clusterstate.go, expectedToRegister).
         aged = names[: len(found.instances)] if is_refused else names
         memory.seen = {name: memory.seen.get(name, now) for name in aged}
-        return NodeGroup(
+        group = NodeGroup(
             key=found.name,
             pool=found.pool,
             zone=found.zone,
             requested=found.desired,
             readable_bounds=found.bounds,
-            machines=[
-                Machine(
-                    name=name,
-                    created=memory.seen.get(name, now),
-                    node=name in self._nodes,
-                    refused=is_refused and name in missing,
-                )
-                for name in names
-            ],
             ending=frozenset(instance.name for instance in found.instances if instance.ending),
             is_managed=found.is_managed,
             unneeded=found.unneeded,
         )
+        group.keep(
+            Machine(
+                name=name,
+                created=memory.seen.get(name, now),
+                node=name in self._nodes,
+                refused=is_refused and name in missing,
+            )
+            for name in names
+        )
+        return group
 
     def _is_refused(self, name: str, observation: Observation) -> bool:
         if self._version < NOTICES_REFUSALS or name not in self._memory:
@@ -253,10 +252,13 @@ class AwsAutoscaler:
     def _note_nodes(self, observation: Observation) -> None:
         """Note the nodes that have registered. Nodes are read in each loop, but belong to listed instances only."""
         for group in self.groups:
-            for i, machine in enumerate(group.machines):
-                if not machine.node and not machine.is_placeholder and observation.has_node(machine.name):
-                    self._nodes.add(machine.name)
-                    group.machines[i] = Machine(name=machine.name, created=machine.created, node=True)
+            if group.running + group.placeholders == len(group.machines):
+                continue
+            waiting = [machine.name for machine in group.machines if not machine.node and not machine.is_placeholder]
+            new = {name for name in waiting if observation.has_node(name)}
+            self._nodes |= new
+            if new:
+                group.keep(replace(one, node=one.node or one.name in new) for one in group.machines)
 
     # Orders
 
@@ -279,11 +281,11 @@ class AwsAutoscaler:
             return
         yield from self.set_desired(group, size, now)
         if not self._is_rejected:
-            group.machines = [machine for machine in group.machines if not machine.is_placeholder]
+            group.keep(machine for machine in group.machines if not machine.is_placeholder)
             self._read_at = _NEVER
 
     def _give_up_refused(self, group: NodeGroup, now: float, observation: Observation) -> Iterator[Order]:
-        memory, refused = self._memory[group.key], group.refused
+        memory, refused = self._memory[group.key], group.refused if group.placeholders else frozenset()
         new, memory.refused = refused - memory.refused, refused
         if new and self.core.has_order(group.key):
             self.core.register_failure(group, len(new), now, "placeholder-cannot-be-fulfilled")
@@ -301,7 +303,7 @@ class AwsAutoscaler:
             if self._is_rejected:
                 return
             group.requested -= 1
-            group.machines = [other for other in group.machines if other.name != machine.name]
+            group.keep(other for other in group.machines if other.name != machine.name)
         self._read_at = _NEVER
 
 
