@@ -18,6 +18,7 @@ from sandbox.auto_scaling.clock import VirtualClock
 from sandbox.kube.cloud import Cloud
 
 _LOOP = 10
+_CALM = 3600  # seconds before the scenario
 _TYPE = "m5.xlarge"
 
 
@@ -27,9 +28,13 @@ class Past:
 
     files: list[tuple[str, str]]
     now: Any
-    waiting: int = 0  # node-seconds that pods waited for, without those of replaced instances
-    nodes: int = 0  # node-seconds of instances in service
+    #: second, nodes that pods waited for, and nodes that ran; replacements that boot count as nodes
     samples: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def between(self, since: int, until: int) -> tuple[int, int]:
+        """Return node-seconds of waiting and of running nodes."""
+        seen = [sample for sample in self.samples if since <= sample[0] < until]
+        return sum(sample[1] for sample in seen) * _LOOP, sum(sample[2] for sample in seen) * _LOOP
 
 
 def groups_of(scenario: Scenario) -> list[dict[str, Any]]:
@@ -51,7 +56,7 @@ def live(scenario: Scenario, *, seed: int = 1, replaced: int = 2, late: tuple[in
     delays = (timedelta(seconds=late[0]), timedelta(seconds=late[1]))
     behavior = Behavior(launch_delay=delays, launch=timedelta(seconds=60), chance=Random(seed))
     stock = Cloud(zones=[zone.name for zone in scenario.zones], machine_type=_TYPE)
-    api = AutoScaling(stock, clock=VirtualClock(scenario.start - timedelta(minutes=15)), behavior=behavior)
+    api = AutoScaling(stock, clock=VirtualClock(scenario.start - timedelta(seconds=_CALM + 900)), behavior=behavior)
     groups = groups_of(scenario)
     for group in groups:
         tags = {"evenkeel.dev/pool": group["pool"], "k8s.io/cluster-autoscaler/enabled": "true"}
@@ -64,16 +69,15 @@ def live(scenario: Scenario, *, seed: int = 1, replaced: int = 2, late: tuple[in
             LaunchTemplate={"LaunchTemplateName": "web", "Version": "1"},
             Tags=[{"ResourceId": group["name"], "Key": key, "Value": value} for key, value in tags.items()],
         )
-    api.clock.step(scenario.start)
+    api.clock.step(scenario.start - timedelta(seconds=_CALM))
     api.log._activities.clear()  # the groups are older than the history
     autoscaler = AwsAutoscaler(client=api, names=[group["name"] for group in groups], seed=seed)
     broken = sorted(chance.sample(range(600, scenario.duration - 600), replaced))
     past = Past([], None)
-    dips: list[tuple[int, str]] = []
-    for at in range(0, scenario.duration, _LOOP):
+    for at in range(-_CALM, scenario.duration, _LOOP):
         api.clock.step(scenario.start + timedelta(seconds=at))
-        _deliver(stock, scenario, at)
-        demand = _demand(scenario, at)
+        _deliver(stock, scenario, max(0, at))
+        demand = _demand(scenario, max(0, at))
         autoscaler.demand = demand
         autoscaler.step(api.clock.now)
         while broken and broken[0] <= at:
@@ -81,8 +85,7 @@ def live(scenario: Scenario, *, seed: int = 1, replaced: int = 2, late: tuple[in
             serving = [one for group in api.groups.by_name.values() for one in group.instances.values()]
             chosen = chance.choice([one for one in serving if one.state == "InService"])
             api.groups.fail(chosen.id)
-            dips.append((at, chosen.zone))
-        _measure(past, api, groups, demand, at)
+        _measure(past, api, groups, demand)
     past.now = scenario.start + timedelta(seconds=scenario.duration)
     api.clock.step(past.now)
     past.files = answers(api)
@@ -104,7 +107,7 @@ def _demand(scenario: Scenario, at: int) -> dict[tuple[str, str | None], int]:
     }
 
 
-def _measure(past: Past, api: AutoScaling, groups: list[dict[str, Any]], demand: dict[Any, int], at: int) -> None:
+def _measure(past: Past, api: AutoScaling, groups: list[dict[str, Any]], demand: dict[Any, int]) -> None:
     running: dict[str, dict[str, int]] = {}
     replacing = 0
     for group in groups:
@@ -119,9 +122,8 @@ def _measure(past: Past, api: AutoScaling, groups: list[dict[str, Any]], demand:
         free = sum(zones.values()) - served
         missing += sum(bound.values()) - served + max(0, demand.get((pool, None), 0) - free)
     nodes = sum(sum(zones.values()) for zones in running.values())
-    past.waiting += max(0, missing - replacing) * _LOOP
-    past.nodes += (nodes + replacing) * _LOOP
-    past.samples.append((at, missing, nodes))
+    second = int(api.clock.now.timestamp())
+    past.samples.append((second, max(0, missing - replacing), nodes + replacing))
 
 
 def answers(api: AutoScaling) -> list[tuple[str, str]]:
@@ -155,7 +157,7 @@ def week(pools: int = 1, days: int = 7) -> Scenario:
     for pool in range(pools):
         steps = [{"at": "0s", "nodes": 6}]
         for start in range(0, days * day, day):
-            for at, nodes in ((8 + pool % 2, 9), (10, 14), (12, 11 + pool % 3), (19, 6)):
+            for at, nodes in ((8 + pool % 2, 9), (10, 16), (12, 11 + pool % 3), (19, 6)):
                 steps.append({"at": write_duration(start + at * hour), "nodes": nodes})
         demand.append({"pool": f"workers-{pool}", "nodes": steps})
     return read_scenario(
