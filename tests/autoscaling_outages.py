@@ -69,8 +69,7 @@ class _Play:
             client=stage.api,
             names=self._names,
             has_node=stage.api.groups.has_node,
-            version=outage.version,
-            flags=Flags(scale_down=False),
+            flags=Flags(scale_down=False, version=outage.version),
             seed=1,
         )
         self.stack = TimedStack(stage.clusters, stage.clock, stage.store)

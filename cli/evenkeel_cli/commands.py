@@ -11,7 +11,7 @@ import typer
 
 from evenkeel_cli import options
 from evenkeel_cli.completion import clusters, pools, strategies
-from evenkeel_cli.terminal import Output
+from evenkeel_cli.terminal import LookbackForm, Output
 
 _TRY, _SEE, _OPERATE = "Try without a stack", "Observe", "Operate"
 _CLUSTERS, _LIVE = "Register clusters", "Go live and leave"
@@ -161,6 +161,67 @@ def simulate(
     from evenkeel_cli.simulate import simulate_command
 
     simulate_command(file, strategy or [], output, plot)
+
+
+@_command(
+    _TRY,
+    "evenkeel lookback --auto-scaling --region eu-central-1",
+    "evenkeel lookback -f groups.json -f activities.json --plot outage.svg",
+)
+def lookback(  # noqa: PLR0913  one parameter per option
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-f",
+            "--file",
+            help="JSON of `aws autoscaling describe-auto-scaling-groups` and `describe-scaling-activities`, "
+            "`aws eks describe-nodegroup` and `aws cloudtrail lookup-events`; - reads standard input.",
+        ),
+    ] = None,
+    auto_scaling: Annotated[
+        bool, typer.Option("--auto-scaling", help="Read EC2 Auto Scaling groups and activities from AWS itself.")
+    ] = False,
+    role_arn: options.RoleArn = None,
+    _region: options.Region = None,
+    days: Annotated[int, typer.Option("--days", help="How many days to look back; AWS keeps 42.")] = 28,
+    now: Annotated[
+        str | None, typer.Option("--now", help="The end, RFC 3339; default: now, or the last activity of the files.")
+    ] = None,
+    cache: Annotated[
+        str | None, typer.Option("--cache", help="Keep days that are read in this folder, and go on from there.")
+    ] = None,
+    rate: Annotated[
+        float,
+        typer.Option("--calls-per-second", help="How fast AWS is read; default: a quarter of a usual account's rate."),
+    ] = 1.25,
+    row: Annotated[
+        int | None, typer.Option("--row", help="The row to draw or to print as a scenario; default: the worst.")
+    ] = None,
+    output: Annotated[
+        LookbackForm,
+        typer.Option("-o", "--output", help="Form of the answer; scenario: the input of `evenkeel simulate`."),
+    ] = LookbackForm.TABLE,
+    plot: Annotated[
+        str | None,
+        typer.Option("--plot", help="Also draw a row into this file, .png or .svg: seen, and with Evenkeel."),
+    ] = None,
+) -> None:
+    """What outages cost in the last weeks, and what Evenkeel would have changed. Read-only.
+
+    Exit code 4 means that there is no verdict about some outage.
+    """
+    from evenkeel_cli.lookback.command import Inputs, lookback_command
+
+    inputs = Inputs(
+        file=file or [],
+        auto_scaling=auto_scaling,
+        role_arn=role_arn,
+        days=days,
+        now=now,
+        cache=cache,
+        rate=rate,
+    )
+    lookback_command(inputs, row, output, plot)
 
 
 @_command(

@@ -65,19 +65,13 @@ _LEGEND_OF_PODS = (
 
 def simulate_command(file: str, strategy: Sequence[str], output: Output, plot: str | None) -> None:
     """Play a scenario in virtual time. The same scenario and seed give the same output."""
-    if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
-        fail([f"--plot is {quote(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
-    if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin does not contain matplotlib
-        fail([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
+    check_plot(plot)
     scenario = _read(file)
     variants = [variant for name in strategy or ["own"] for variant in _variants(scenario, name)]
     variants.sort(key=lambda variant: not variant.evenkeel)  # the baseline is last
     records = list(_run_all(scenario, variants))
     if plot is not None:
-        try:
-            draw(records, Path(plot))
-        except OSError as error:
-            fail([f"{plot}: cannot be written: {error.strerror or error}"])
+        write_plot(records, plot)
     match output:
         case Output.JSON:
             say_json(simulation_json(records))
@@ -87,6 +81,22 @@ def simulate_command(file: str, strategy: Sequence[str], output: Output, plot: s
             say_lines("\n".join(record.variant.name for record in records))
         case _:
             print_measures(scenario, records, terminal(output))
+
+
+def check_plot(plot: str | None) -> None:
+    """Exit if a picture could not be drawn into this file."""
+    if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
+        fail([f"--plot is {quote(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
+    if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin does not contain matplotlib
+        fail([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
+
+
+def write_plot(records: Sequence[Record], plot: str) -> None:
+    """Draw runs into a file, or exit if it cannot be written."""
+    try:
+        draw(records, Path(plot))
+    except OSError as error:
+        fail([f"{plot}: cannot be written: {error.strerror or error}"])
 
 
 def _read(file: str) -> Scenario:

@@ -50,6 +50,16 @@ class Output(StrEnum):
         return self.is_document or self is Output.NAME
 
 
+class LookbackForm(StrEnum):
+    """The output format of `evenkeel lookback`."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    SCENARIO = "scenario"
+
+
 class CommandError(Exception):
     """A failure of a command: one text per fault, the exit code, and a heading with lines to paste."""
 

@@ -1,28 +1,43 @@
 """cluster-autoscaler in a simulated world. It performs the model's actions, and packs pods by cpu and memory.
 
+A world of Auto Scaling groups has the model of the aws provider, any other world that of the clusterapi provider.
 ``autoscaler_model`` tracks orders and backoffs. The simulated scheduler decides where a pod fits. Sources:
 core/podlistprocessor, core/scaleup/orchestrator/orchestrator.go, estimator/binpacking_estimator.go,
 expander/waste/waste.go, core/scaledown, all under cluster-autoscaler/. Not modelled: scheduling hints, and limits on
-time and on candidates. Eviction is not modelled either, because machine controllers drain nodes.
+time and on candidates. Eviction is not modelled either: a node leaves its group before it is drained.
 """
 
 # ruff: noqa: ARG002  the base class passes ``demand``, which PodAutoscaler does not use, because it reads pods
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Generic
 
 from evenkeel_cli.simulation.autoscaler_model import (
     Action,
+    AnyGroup,
     ClusterAutoscaler,
     Decrease,
     Delete,
     Demand,
     Flags,
     Increase,
+    Machine,
     Refused,
     balance,
+)
+from evenkeel_cli.simulation.aws_autoscaler import (
+    Activity,
+    AutoScalingGroup,
+    AwsAutoscaler,
+    Instance,
+    NodeGroup,
+    SetDesired,
+    Terminate,
+    are_similar,
+    unneeded_time,
 )
 from evenkeel_cli.simulation.pods import Pods
 from evenkeel_cli.simulation.scenario import AutoscalerSetup
@@ -39,17 +54,29 @@ class SimulatedAutoscaler:
     """The autoscaler of a world. The scenario's seed determines the choices of its expander."""
 
     def __init__(self, world: World, setup: AutoscalerSetup) -> None:
-        self._world = world
-        flags = Flags(**setup.model_dump(exclude={"enabled", "loop", "priority"}))
+        flags = Flags(**setup.model_dump(exclude={"enabled", "loop", "priority", "read_age"}))
         seed = f"{world.scenario.seed}/expander"
-        self._model: ClusterAutoscaler[Group] = (
-            ClusterAutoscaler(flags, seed=seed)
-            if world.pods is None
-            else PodAutoscaler(world, world.pods, flags, seed=seed, priority=setup.priority)
+        self._provider: _Aws | _ClusterApi = (
+            _Aws(world, flags, seed, setup)
+            if any(group.is_auto_scaling for group in world.groups)
+            else _ClusterApi(world, flags, seed, setup)
         )
 
     def loop(self) -> None:
         """Run one loop at the world's current second."""
+        self._provider.loop()
+
+
+class _ClusterApi:
+    def __init__(self, world: World, flags: Flags, seed: str, setup: AutoscalerSetup) -> None:
+        self._world = world
+        self._model: ClusterAutoscaler[Group] = (
+            ClusterAutoscaler(flags, seed=seed)
+            if world.pods is None
+            else PodAutoscaler(world, world.pods, lambda group: group, flags, seed=seed, priority=setup.priority)
+        )
+
+    def loop(self) -> None:
         world = self._world
         for action in self._model.loop(world.groups, world.demand, world.now):
             match action:
@@ -64,35 +91,136 @@ class SimulatedAutoscaler:
                     pass
 
 
+class _Aws:
+    """The aws provider, and what it reads of the world. The groups that it reads are ``read_age`` seconds old."""
+
+    def __init__(self, world: World, flags: Flags, seed: str, setup: AutoscalerSetup) -> None:
+        self._world, self._read_age = world, setup.read_age
+        self._groups = {group.key.name: group for group in world.groups}
+        self._past: deque[tuple[int, list[AutoScalingGroup]]] = deque()  # the groups of the last ``read_age`` seconds
+        self._nodes: set[str] | None = None  # None: not yet asked for in this loop
+        core: ClusterAutoscaler[NodeGroup] | None = None
+        if world.pods is not None:
+            core = PodAutoscaler(
+                world,
+                world.pods,
+                lambda group: self._groups[group.key],
+                flags,
+                seed=seed,
+                priority=setup.priority,
+                similar=are_similar,
+                unneeded=unneeded_time,
+            )
+        self.model = AwsAutoscaler(flags, seed=seed, core=core)
+
+    def loop(self) -> None:
+        world, self._nodes = self._world, None
+        if self._read_age:
+            self._past.append((world.now, self._all()))
+            while len(self._past) > 1 and self._past[1][0] <= world.now - self._read_age:
+                self._past.popleft()
+        for order in self.model.decide(world.now, self):
+            group = self._groups[order.group]
+            match order:
+                case SetDesired(_, size) if group.bounds.min <= size <= group.bounds.max:
+                    world.resize(group, size)
+                case Terminate(_, name) if group.requested > group.bounds.min and name in self._names(group):
+                    world.remove(group, next(machine for machine in group.machines if machine.name == name))
+                case _:
+                    self.model.reject()
+
+    def _names(self, group: Group) -> set[str]:
+        return {machine.name for machine in group.machines}
+
+    def _all(self) -> list[AutoScalingGroup]:
+        return [self._described(group) for group in self._world.groups]
+
+    def _described(self, group: Group) -> AutoScalingGroup:
+        leaving = [name for name, (of, _) in self._world.leaving.items() if of is group]
+        return AutoScalingGroup(
+            name=group.key.name,
+            pool=group.pool,
+            zone=group.zone,
+            desired=group.requested,
+            bounds=group.bounds,
+            instances=[
+                *(Instance(machine.name) for machine in group.machines if machine.launched),
+                *(Instance(name, ending=True) for name in leaving),
+            ],
+        )
+
+    # What the autoscaler reads
+
+    @property
+    def demand(self) -> Demand:
+        return self._world.demand
+
+    def has_node(self, instance: str) -> bool:
+        if self._nodes is None:
+            self._nodes = {machine.name for group in self._world.groups for machine in group.machines if machine.node}
+            self._nodes |= self._world.leaving.keys()
+        return instance in self._nodes
+
+    def groups(self) -> Sequence[AutoScalingGroup]:
+        return self._past[0][1] if self._read_age else self._all()
+
+    def count_instances(self, group: str) -> int:
+        return next(len(each.instances) for each in self.groups() if each.name == group)
+
+    def activities(self, group: str) -> Sequence[Activity]:
+        """Return launches in progress, and then the newest one that failed. Successful ones have no effect."""
+        found, now = self._groups[group], self._world.now
+        in_service = self._world.zones[found.zone].in_service
+        starts = [
+            machine.launched_at
+            for machine in found.machines
+            if machine.launched and not machine.node and now < machine.launched_at + in_service
+        ]
+        failed = [] if found.refused_at is None else [Activity(found.refused_at, "Failed")]
+        return [*(Activity(start, "InProgress") for start in sorted(starts, reverse=True)), *failed]
+
+
 @dataclass(frozen=True)
-class _Option:
+class _Option(Generic[AnyGroup]):
     """The nodes that one group and its similar groups could add for pending pods."""
 
-    group: Group
-    similar: list[Group]
+    group: AnyGroup
+    similar: list[AnyGroup]
     nodes: int
     waste: float
 
 
 @dataclass(frozen=True)
-class _Removable:
+class _Removable(Generic[AnyGroup]):
     """A node that could be removed."""
 
-    group: Group
-    machine: SimulatedMachine
+    group: AnyGroup
+    machine: Machine
     is_empty: bool
 
 
-class PodAutoscaler(ClusterAutoscaler[Group]):
-    """The autoscaler of a world with pods."""
+class PodAutoscaler(ClusterAutoscaler[AnyGroup]):
+    """The autoscaler of a world with pods. ``place`` returns the world's group for a group of the autoscaler."""
 
-    def __init__(self, world: World, pods: Pods, flags: Flags, *, seed: str, priority: tuple[str, ...] = ()) -> None:
-        super().__init__(flags, seed=seed)
+    def __init__(  # noqa: PLR0913  as in the base class, with the world and its pods
+        self,
+        world: World,
+        pods: Pods,
+        place: Callable[[AnyGroup], Group],
+        flags: Flags,
+        *,
+        seed: str,
+        priority: tuple[str, ...] = (),
+        similar: Callable[[AnyGroup, AnyGroup], bool] = lambda _group, _other: True,
+        unneeded: Callable[[AnyGroup], float | None] = lambda _group: None,
+    ) -> None:
+        super().__init__(flags, seed=seed, similar=similar, unneeded=unneeded)
         self._rank = {pool: rank for rank, pool in enumerate(reversed(priority), 1)}
         self._world = world
         self._pods = pods
+        self._place = place
         self._clocks: dict[str, float] = {}  # by node name: the second since which the node is unneeded
-        self._removable_nodes: tuple[object, list[_Removable]] = (None, [])
+        self._removable_nodes: tuple[object, list[_Removable[AnyGroup]]] = (None, [])
         self._samples: list[tuple[Group, NodeInfo]] = []  # an empty node of each group
         self._hosts: dict[PodGroup, list[Group]] = {}  # the groups whose empty nodes have room for a kind
         # By group: the input of its last estimate, and this estimate. Most loops change few groups.
@@ -105,8 +233,8 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
     # Scale-up
 
     def _scale_up(
-        self, pools: Mapping[str, list[Group]], visible: Sequence[Group], demand: Demand, now: float
-    ) -> list[tuple[Group, int]]:
+        self, pools: Mapping[str, list[AnyGroup]], visible: Sequence[AnyGroup], demand: Demand, now: float
+    ) -> list[tuple[AnyGroup, int]]:
         """Return the increases of the option with the highest priority, and then the least waste.
 
         A loop performs only one option.
@@ -115,11 +243,8 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
             return []
         scheduler = self._pods.scheduler.copy()
         upcoming = {
-            group: [
-                self._world.new_node(group, f"{group.key} upcoming {number}")
-                for number in range(self._upcoming(group, now))
-            ]
-            for group in visible
+            place: [self._world.new_node(place, f"{place.key} upcoming {number}") for number in range(nodes)]
+            for place, nodes in ((self._place(group), self._upcoming(group, now)) for group in visible)
         }
         for nodes in upcoming.values():
             for node in nodes:
@@ -130,7 +255,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         able = [group for group in visible if self._may_grow(group, now)]
         counts = {kind: scheduler.counts(kind) for kind in left}
         fitting = self._fitting(able, left, counts)
-        of_pool: dict[str, list[Group]] = {}
+        of_pool: dict[str, list[AnyGroup]] = {}
         for group in able:
             of_pool.setdefault(group.pool, []).append(group)
         options = [
@@ -176,10 +301,10 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         return self._hosts[kind]
 
     def _fitting(
-        self, able: Sequence[Group], kinds: Iterable[PodGroup], counts: Mapping[PodGroup, Counts]
+        self, able: Sequence[AnyGroup], kinds: Iterable[PodGroup], counts: Mapping[PodGroup, Counts]
     ) -> dict[Group, set[PodGroup]]:
         """Return the kinds whose pods fit on a new node of each group."""
-        fitting: dict[Group, set[PodGroup]] = {group: set() for group in able}
+        fitting: dict[Group, set[PodGroup]] = {self._place(group): set() for group in able}
         for kind in kinds:
             in_zone: dict[str, bool] = {}  # True: pods that spread fit on a new node of the zone
             for group in self._hosts_of(kind):
@@ -197,26 +322,31 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
 
     def _option(
         self,
-        group: Group,
-        of_pool: Sequence[Group],
+        group: AnyGroup,
+        of_pool: Sequence[AnyGroup],
         fitting: Mapping[Group, set[PodGroup]],
         left: Counter[PodGroup],
         counts: Mapping[PodGroup, Counts],
-    ) -> _Option | None:
-        kinds = fitting[group]
+    ) -> _Option[AnyGroup] | None:
+        place = self._place(group)
+        kinds = fitting[place]
         if not kinds:
             return None
-        similar = [other for other in of_pool if kinds <= fitting[other]]
+        similar = [
+            other
+            for other in of_pool
+            if kinds <= fitting[self._place(other)] and (other is group or self._similar(group, other))
+        ]
         counted = similar if self._flags.balance else [group]
-        most = sum(other.bounds.max - other.requested for other in counted)
+        most = sum(bounds.max - other.requested for other in counted if (bounds := other.readable_bounds))
         known = (
             frozenset((kind, left[kind]) for kind in kinds),
             most,
             {kind: counts[kind] for kind in kinds if kind.spread},
         )
-        if self._estimates.get(group, (None, None))[0] != known:
-            self._estimates[group] = known, self._estimate(group, {kind: left[kind] for kind in kinds}, most, counts)
-        estimate = self._estimates[group][1]
+        if self._estimates.get(place, (None, None))[0] != known:
+            self._estimates[place] = known, self._estimate(place, {kind: left[kind] for kind in kinds}, most, counts)
+        estimate = self._estimates[place][1]
         return None if estimate is None else _Option(group, similar, *estimate)
 
     def _estimate(
@@ -251,7 +381,9 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
 
     # Scale-down
 
-    def _scale_down(self, pools: Mapping[str, list[Group]], demand: Demand, now: float) -> Iterator[Action[Group]]:
+    def _scale_down(
+        self, pools: Mapping[str, list[AnyGroup]], demand: Demand, now: float
+    ) -> Iterator[Action[AnyGroup]]:
         """Yield deletions of nodes unneeded for long enough: several empty nodes at once, other nodes one at a time."""
         if self._is_too_new(now):
             return
@@ -265,7 +397,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         empty = _MOST_EMPTY - len(self._world.leaving)
         for candidate in removable:
             bounds = candidate.group.readable_bounds
-            is_due = now - self._clocks[candidate.machine.name] > self._flags.unneeded
+            is_due = now - self._clocks[candidate.machine.name] > self._unneeded_time(candidate.group)
             if not is_due or bounds is None or candidate.group.requested <= bounds.min:
                 continue
             if candidate.is_empty and empty > 0:
@@ -276,15 +408,16 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
                 continue
             yield Delete(candidate.group, candidate.machine)
 
-    def _removable(self, pools: Mapping[str, list[Group]]) -> list[_Removable]:
+    def _removable(self, pools: Mapping[str, list[AnyGroup]]) -> list[_Removable[AnyGroup]]:
         """Return removable nodes, empty nodes first. The list is computed again only after a change."""
         groups = [group for members in pools.values() for group in members]
-        seen = (self._pods.version, tuple((group.requested, group.readable_bounds) for group in groups))
+        numbers = tuple((group, group.requested, group.running, group.readable_bounds) for group in groups)
+        seen = (self._pods.version, numbers)
         if self._removable_nodes[0] != seen:
             self._removable_nodes = seen, list(self._find_removable(groups))
         return self._removable_nodes[1]
 
-    def _find_removable(self, groups: Sequence[Group]) -> Iterator[_Removable]:
+    def _find_removable(self, groups: Sequence[AnyGroup]) -> Iterator[_Removable[AnyGroup]]:
         scheduler = self._pods.scheduler.copy()
         self._unplaced(scheduler)  # pending pods use free resources first
         allowed = {kind: self._pods.allowed(kind) for kind in self._pods.kinds}
@@ -292,7 +425,9 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
             _Removable(group, machine, is_empty=not scheduler.nodes[machine.name].pods)
             for group in groups
             if (bounds := group.readable_bounds) is not None and bounds.max > 0 and group.requested > bounds.min
-            for machine in group.nodes()
+            for machine in group.machines
+            # Groups may be known from a read; since then, nodes may be drained, or gone.
+            if machine.node and machine.name in scheduler.nodes and scheduler.nodes[machine.name].is_open
             if scheduler.nodes[machine.name].used <= _THRESHOLD
         ]
         candidates.sort(key=lambda candidate: (not candidate.is_empty, candidate.machine.name not in self._clocks))

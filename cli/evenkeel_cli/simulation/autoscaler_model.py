@@ -1,7 +1,8 @@
-"""A model of cluster-autoscaler 1.37 with its clusterapi provider, for one pod per node.
+"""A model of cluster-autoscaler with its clusterapi provider, for one pod per node.
 
 It returns actions, and has no I/O and no clock. ``evenkeel simulate`` performs the actions on simulated groups; the
 sandbox performs them on Kubernetes objects. Times are seconds of a clock that the caller chooses.
+``aws_autoscaler`` is the aws provider of this model.
 
 It reads bounds and replicas. The provider reports no launch errors, so only a timeout shows that a zone has no machines
 (kubernetes/autoscaler#5417). In this model, each timeout starts a backoff. In the real cluster-autoscaler, some
@@ -26,6 +27,8 @@ Demand = Mapping[tuple[str, str | None], int]
 
 # --ok-total-unready-count and --max-total-unready-percentage
 _MISSING_NODES, _MISSING_SHARE = 3, 0.45
+# Since this version, only own orders are upcoming, and the size of a group whose order timed out is lowered.
+_COUNTS_OWN = (1, 36)
 
 
 class Machine(Protocol):
@@ -97,7 +100,15 @@ class Flags:
     delay_after_add: int = 600  # --scale-down-delay-after-add
     most_nodes: int | None = None  # --max-nodes-total
     parallel: bool = False  # --parallel-scale-up
-    counts_others: bool = False  # True, before 1.36: nodes that others ordered are upcoming, too
+    version: tuple[int, int] = (1, 37)
+
+    @property
+    def counts_others(self) -> bool:
+        """Return True if nodes are upcoming that others ordered, and in a backoff.
+
+        Before 1.36 they are. They hide pods that wait (clusterstate.go, GetUpcomingNodes).
+        """
+        return self.version < _COUNTS_OWN
 
 
 class Increase(NamedTuple, Generic[AnyGroup]):
@@ -151,7 +162,8 @@ class Backoff:
 class ClusterAutoscaler(Generic[AnyGroup]):
     """The autoscaler and its state. A restart loses the state. ``seed`` determines the choices of the expander.
 
-    ``similar`` returns True if two groups of a pool have equal node templates, so that it balances them.
+    ``similar`` returns True if two groups of a pool have equal node templates, so that it balances them. ``unneeded``
+    returns a group's own unneeded time; None: the flag holds.
 
     From one loop to the next, a group is identified by its key, and a machine by its name.
     """
@@ -162,9 +174,11 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         *,
         seed: int | str = 0,
         similar: Callable[[AnyGroup, AnyGroup], bool] = lambda _group, _other: True,
+        unneeded: Callable[[AnyGroup], float | None] = lambda _group: None,
     ) -> None:
         self._flags = flags
         self._similar = similar
+        self._own_unneeded = unneeded
         self._orders: dict[Hashable, _Order] = {}
         self._backoffs: dict[Hashable, Backoff] = {}
         self._unneeded: dict[str, dict[str, float]] = {}  # by pool and node: the time since which the node is unneeded
@@ -205,6 +219,15 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             return  # cluster-autoscaler's loop ends after a scale-up
         yield from self._scale_down(pools, demand, now)
 
+    def register_failure(self, group: AnyGroup, nodes: int, now: float, code: str) -> None:
+        """Start a group's backoff, and take the nodes that the provider reports as refused off its order."""
+        self._back_off(group, now, code)
+        order = self._orders.get(group.key)
+        if order is not None:
+            order.increase -= nodes
+            if order.increase <= 0:
+                del self._orders[group.key]
+
     def hear_refusal(self, group: AnyGroup, nodes: int, now: float) -> Iterator[Action[AnyGroup]]:
         """Start a group's backoff, and yield the action that removes the nodes refused by the cloud.
 
@@ -212,8 +235,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         handleInstanceCreationErrors, static_autoscaler.go deleteCreatedNodesWithErrors). The clusterapi provider does
         not report it.
         """
-        self._back_off(group, now, "ResourceExhausted")
-        self._orders.pop(group.key, None)
+        self.register_failure(group, nodes, now, "ResourceExhausted")
         size = group.requested - nodes
         yield Decrease(group, nodes) if _allows(group, size) else Refused(group, size)
 
@@ -241,6 +263,8 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         elif now - order.since > self._flags.provision_timeout:
             del self._orders[group.key]
             self._back_off(group, now, "timeout")
+            if self._flags.version < _COUNTS_OWN:
+                return
             nodes = min(order.increase, group.requested - group.running)
             size = group.requested - nodes
             yield Decrease(group, nodes) if _allows(group, size) else Refused(group, size)
@@ -390,8 +414,12 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             return
         for machine, group in reversed(empty):
             size = group.requested - 1
-            if now - clocks[machine.name] >= self._flags.unneeded and size >= _bounds(group).min:
+            if now - clocks[machine.name] >= self._unneeded_time(group) and size >= _bounds(group).min:
                 yield Delete(group, machine) if _allows(group, size) else Refused(group, size)
+
+    def _unneeded_time(self, group: AnyGroup) -> float:
+        own = self._own_unneeded(group)
+        return self._flags.unneeded if own is None else own
 
     def _has_just_added(self, now: float) -> bool:
         return self._added_at is not None and now - self._added_at < self._flags.delay_after_add

@@ -12,7 +12,7 @@ from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.autoscaler import SimulatedAutoscaler
 from evenkeel_cli.simulation.evenkeel import Decision, Evenkeel, record_of
 from evenkeel_cli.simulation.pods import PodCounts
-from evenkeel_cli.simulation.scenario import GroupSpan, Scenario, spans_where
+from evenkeel_cli.simulation.scenario import GroupSpan, Loss, Scenario, spans_where
 from evenkeel_cli.simulation.world import Demands, Group, World
 
 # Variants that are not strategies. STATIC and LOOSE have an autoscaler and no Evenkeel: each group's max is its share
@@ -193,6 +193,8 @@ class Run:
             for span in getattr(self.scenario, mark):
                 enter(span.start, Turn.WORLD, partial(self._mark, mark, span, True))
                 enter(span.until, Turn.WORLD, partial(self._mark, mark, span, False))
+        for loss in self.scenario.lost:
+            enter(loss.at, Turn.WORLD, partial(self._lose, loss))
         if self.variant.autoscaler:
             enter(0, Turn.AUTOSCALER, self._loop)
         if self.variant.evenkeel:
@@ -211,7 +213,10 @@ class Run:
             for group in self.world.of_pool[pool.name]:
                 group.pool_min = min(pool.max, max(pool.min, self.world.wanted(pool.name)))
 
-    def _group_of(self, span: GroupSpan) -> Group:
+    def _lose(self, loss: Loss) -> None:
+        self.world.lose(self._group_of(loss), loss.nodes)
+
+    def _group_of(self, span: GroupSpan | Loss) -> Group:
         pool = self.scenario.pool_named(span.pool).name
         return next(group for group in self.world.of_pool[pool] if group.zone == span.zone)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
-from evenkeel.access_config import KubeconfigAccess, SameAccess, WorkloadEntry
+from evenkeel.access_config import AutoScalingAccess, KubeconfigAccess, SameAccess, WorkloadEntry
 from evenkeel.application.ports import (
     Bus,
     Clock,
@@ -26,6 +26,7 @@ from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.domain.fleet.check_times import Timer
 from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.failures import class_of
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import MachineNode, Observation
@@ -69,16 +70,19 @@ class Decision:
 
 def record_of(scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool, demand: DemandStage) -> ClusterRecord:
     """Return the cluster's record. If ``strategy`` is given, it replaces the strategy of every pool."""
-    setup = scenario.evenkeel
+    setup, is_aws = scenario.evenkeel, scenario.flavour == AUTO_SCALING
+    of_cluster = KubeconfigAccess(kind="kubeconfig", secret=CLUSTER)
+    of_aws = AutoScalingAccess(kind="auto-scaling", region="eu-central-1")
+    workload = WorkloadEntry(access=of_cluster if is_aws else SameAccess(kind="same"))
     return ClusterRecord(
         id=CLUSTER,
-        flavours=("cluster-api",),
-        access=KubeconfigAccess(kind="kubeconfig", secret=CLUSTER),
+        flavours=(scenario.flavour,),
+        access=of_aws if is_aws else of_cluster,
         dry_run=False,
         autoscaler="cluster-autoscaler" if autoscaler else "none",
         autoscaler_loop=scenario.autoscaler.loop,
         demand=demand,
-        workload=WorkloadEntry(access=SameAccess(kind="same")) if scenario.pods else None,
+        workload=workload if scenario.pods else None,
         pools=tuple(
             PoolEntry(**{name: getattr(pool, name) for name in _POOL_FIELDS}, strategy=strategy or pool.strategy)
             for pool in scenario.pools
@@ -218,13 +222,14 @@ class _Cluster(_Port):
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         group = self.groups[patch.plan.group.key]
         group.decision = decision
+        if patch.requested is not None:
+            group.move = move or group.move
+            self.world.resize(group, patch.requested)
         if patch.bounds is not None:
             group.bounds = patch.bounds
             group.adopted = group.adopted or adopted
-        if patch.requested is not None:
-            group.move = move or group.move
-            self.world.shrink(group, patch.requested)
-            self.world.order(group, patch.requested - group.requested)
+            if group.is_auto_scaling:  # Auto Scaling keeps the desired capacity within the bounds
+                self.world.resize(group, min(max(group.requested, group.bounds.min), group.bounds.max))
 
 
 class Evenkeel(_Port):

@@ -179,8 +179,12 @@ class _World(World):
                 published=seen.ours.published or ours.published,
                 move=group.move or ours.move,
             )
+        status = original.status
+        if status.launched is not None and seen.status.launched is not None:
+            status = replace(status, launched=seen.status.launched)
         observed = replace(
             original,
+            status=status,
             requested=seen.requested,
             running=seen.running,
             machines=seen.machines,

@@ -4,7 +4,7 @@ A decision is recorded when something changes. It has the requested replicas and
 defaults of the scenario. docs/guides/simulate.md lists the derived values, and the information that a history lacks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from evenkeel.application.plan_documents import DecisionDocument, GroupDocument
 from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.validation import ConfigError, Moment, read_model
@@ -47,6 +48,11 @@ class _History(BaseModel):
         return [entry for entry in decisions if not isinstance(entry, Mapping) or "pool" in entry or "by" not in entry]
 
 
+def refusal_of(kind: str) -> Mapping[str, str]:
+    """Return a scenario's failure of a class."""
+    return _REFUSALS.get(kind, _REFUSALS[FailureClass.UNKNOWN])
+
+
 def is_history(data: object) -> bool:
     """Return True for a recorded history."""
     return isinstance(data, Mapping) and "decisions" in data
@@ -70,13 +76,14 @@ def scenario_of(data: object, where: str) -> Scenario:
     return read_scenario(
         {
             "name": f"history of {history.cluster}"[:100],
+            "flavour": AUTO_SCALING if _is_of_aws(pools.values()) else "cluster-api",
             "start": history.start,
             "duration": write_duration(seconds),
             "zones": [
                 {
                     "name": zone,
                     "capacity": _steps([span for samples in of_pools for span in _failing(samples, seconds)]),
-                    "failure": _REFUSALS.get(_failure_class(of_pools[0]), _REFUSALS[FailureClass.UNKNOWN]),
+                    "failure": refusal_of(_failure_class(of_pools[0])),
                 }
                 for zone, of_pools in sorted(zones.items())
             ],
@@ -103,6 +110,10 @@ def _by_pool(decisions: Sequence[DecisionDocument]) -> dict[tuple[str, str], lis
         if pool.valid and pool.max is not None and pool.groups:
             pools.setdefault((pool.groups[0].namespace, pool.name), []).append(decision)
     return pools
+
+
+def _is_of_aws(pools: Iterable[Sequence[DecisionDocument]]) -> bool:
+    return all(group.flavour == AUTO_SCALING for decisions in pools for group in decisions[-1].pool.groups)
 
 
 def _by_zone(decisions: Sequence[DecisionDocument], start: datetime) -> dict[str, _Samples]:

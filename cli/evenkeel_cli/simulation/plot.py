@@ -101,10 +101,13 @@ def _unit(duration: int) -> tuple[int, str]:
     return (_HOUR, "hours") if duration > 3 * _HOUR else (_MINUTE, "minutes")
 
 
-def outages(scenario: Scenario, zones: Sequence[str]) -> Iterator[tuple[str, str, int, int]]:
+def outages(
+    scenario: Scenario, zones: Sequence[str], pool: PoolSetup | None = None
+) -> Iterator[tuple[str, str, int, int]]:
     """Yield (label, zone, from, until) of each span with no machines, or with fewer than at another time of the run."""
 
     limited = [(f"of {zone.name}", zone.name, zone.capacity) for zone in scenario.zones if zone.name in zones]
+    limited += [(f"of {zone}", zone, steps) for zone, steps in (pool.capacity if pool else {}).items()]
     for name, zone, steps in [*limited, ("of the region", "", scenario.quota.nodes)]:
         limits = {0: inf} | {step.at: inf if step.nodes is None else step.nodes for step in steps}
         most = max(limits.values())
@@ -131,7 +134,7 @@ def _draw_pool(panel: Any, record: Record, pool: PoolSetup, lanes: Sequence[str]
 
     names = [group.zone for group in snapshots[0].of_pool(pool.name)]
     colours = {zone.name: _ZONES[i % len(_ZONES)] for i, zone in enumerate(scenario.zones)}
-    for label, zone, start, until in outages(scenario, names):
+    for label, zone, start, until in outages(scenario, names, pool):
         panel.axvspan(
             start / unit, until / unit, color=colours.get(zone, "black"), alpha=0.18, linewidth=0, label=label
         )

@@ -204,6 +204,12 @@ class Pods:
         if self._roomier is not None:
             self._roomier[node.name] = node
 
+    def lose_node(self, node: NodeInfo) -> None:
+        """End a node with its pods, whatever budgets allow."""
+        for pod in [pod for pod in self.all() if pod.node is node]:
+            self._lose(pod)
+        self._remove(node)
+
     def drain(self, node: NodeInfo, done: Callable[[], None]) -> None:
         """Cordon a node and evict its pods as budgets allow; call ``done`` when the node is empty."""
         node.is_open = False
@@ -219,10 +225,13 @@ class Pods:
         if node.pods:
             self._agenda.enter(self._clock() + _DRAIN_AGAIN, Turn.MACHINE, partial(self._evict, node, done))
             return
+        self._remove(node)
+        done()
+
+    def _remove(self, node: NodeInfo) -> None:
         self.scheduler.remove(node)
         self._roomier = None  # without the node's domain, pods that spread may fit other nodes
         self._changed()
-        done()
 
     def _lose(self, pod: SimulatedPod) -> None:
         """Evict a pod; its controller creates another one."""

@@ -3,6 +3,7 @@
 Times are whole seconds since the scenario's start, written as ``90s``, ``15m`` or ``1h30m``.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -12,6 +13,7 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from evenkeel.domain.model.choices import Level
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.fleet import read_length
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT
 from evenkeel.domain.model.values import BadValueError, near, quote
@@ -67,6 +69,16 @@ def spans_where(samples: Iterable[tuple[int, bool]], end: int) -> list[tuple[int
             spans.append((since, at))
             since = None
     return spans if since is None else [*spans, (since, end)]
+
+
+def _read_version(value: object) -> object:
+    """Return the numbers of ``1.34``. Raises ValueError."""
+    if isinstance(value, tuple):
+        return value
+    match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("not a version: write two numbers in quotes, such as '1.34'")
+    return int(match[1]), int(match[2])
 
 
 def _one_step(field: str) -> BeforeValidator:
@@ -138,7 +150,9 @@ class Zone(_Entry):
     capacity: Limits = ()
     provision: Duration = 90  # the time from a launch until its node registers
     jitter: Duration = 0  # the largest random addition to ``provision``, drawn with the scenario's seed
-    answer: Duration = 5  # from a machine object to the cloud's answer
+    answer: Duration = 5  # from a machine object, or from a desired capacity, to the cloud's answer
+    # Auto Scaling: from a launch until the instance is in service. Until then, its activity is in progress.
+    in_service: Duration = 32
     failure: Refusal = Refusal()
 
 
@@ -157,6 +171,19 @@ class NodeSize(_Entry):
     labels: dict[str, str] = {}
 
 
+class GroupBounds(_Entry):
+    """The bounds of a node group without Evenkeel."""
+
+    min: Nodes = 0
+    max: Nodes
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is larger than max {self.max}")
+        return self
+
+
 class PoolSetup(_Entry):
     """A pool with one node group per zone."""
 
@@ -169,6 +196,7 @@ class PoolSetup(_Entry):
     zones: tuple[Name, ...] = ()  # empty: every zone
     start: Nodes = 0  # running nodes at the start, spread evenly
     start_in_zone: dict[Name, Nodes] = {}  # running nodes at the start by zone, instead of ``start``
+    bounds: dict[Name, GroupBounds] = {}  # by zone, instead of an equal share of ``min`` and ``max``
     node: NodeSize | None = None  # required with pods
     fallback_for: Name | None = None  # as in the record
     # By zone: the number of available machines of the pool's machine type. A zone's own capacity limits all pools.
@@ -239,6 +267,15 @@ class GroupSpan(Span):
     zone: Name
 
 
+class Loss(_Entry):
+    """Running nodes that end without being asked to, such as failed machines. Their replicas stay."""
+
+    at: Duration
+    pool: Name | None = None
+    zone: Name
+    nodes: Annotated[int, Field(ge=1, strict=True)] = 1
+
+
 class AutoscalerSetup(_Entry):
     """The autoscaler, its loop and its flags."""
 
@@ -251,6 +288,10 @@ class AutoscalerSetup(_Entry):
     forget_after: Positive = Flags.forget_after
     unneeded: Duration = Flags.unneeded
     delay_after_add: Duration = Flags.delay_after_add
+    # Versions differ in what they do after refusals and timeouts.
+    version: Annotated[tuple[int, int], BeforeValidator(_read_version)] = Flags.version
+    # Auto Scaling: how old the groups are that its reads return. AWS documents no limit.
+    read_age: Annotated[Duration, Field(le=60)] = 0
     # --expander=priority: the pools to try first for pods. Empty: the pool with the least waste is first.
     priority: tuple[Name, ...] = ()
 
@@ -277,6 +318,8 @@ class Scenario(_Entry):
 
     name: str = Field(min_length=1, max_length=100)
     about: str = ""
+    # auto-scaling: EC2 Auto Scaling groups, and cluster-autoscaler with its aws provider; else with clusterapi
+    flavour: Literal["cluster-api", "auto-scaling"] = "cluster-api"
     start: Moment = datetime(2026, 1, 1, tzinfo=UTC)
     duration: Positive
     seed: Annotated[int, Field(strict=True)] = 1
@@ -288,6 +331,7 @@ class Scenario(_Entry):
     evenkeel: EvenkeelSetup = EvenkeelSetup()
     autoscaler: AutoscalerSetup = AutoscalerSetup()
     fences: tuple[Fence, ...] = ()
+    lost: tuple[Loss, ...] = ()
     frozen: tuple[GroupSpan, ...] = ()
     bad_bounds: tuple[GroupSpan, ...] = ()  # another writer sets unreadable bounds
 
@@ -329,6 +373,8 @@ def read_scenario(data: object, where: str) -> Scenario:
     """Return a scenario. Raises ConfigError with a line per bad value, which suggests the nearest valid name."""
     scenario = read_model(Scenario, data, where)
     faults = [*_twice(scenario), *_unknown_names(scenario), *_faults_of_pods(scenario)]
+    if scenario.bad_bounds and scenario.flavour == AUTO_SCALING:
+        faults.append(f"bad_bounds is given with flavour {AUTO_SCALING}: AWS accepts no such bounds: leave it out")
     if faults:
         raise ConfigError([f"{where}: {fault}" for fault in faults])
     return scenario
@@ -353,11 +399,13 @@ def _unknown_names(scenario: Scenario) -> Iterator[str]:
     for i, pool in enumerate(scenario.pools):
         yield from _unknown(f"pools.{i}.zones.{{}}", "zone", pool.zones, zones)
         yield from _unknown(f"pools.{i}.capacity", "zone", pool.capacity, scenario.zones_of(pool))
+        yield from _unknown(f"pools.{i}.bounds", "zone", pool.bounds, scenario.zones_of(pool))
         yield from _unknown(f"pools.{i}.start_in_zone", "zone", pool.start_in_zone, scenario.zones_of(pool))
     for i, demand in enumerate(scenario.demand):
         yield from _unknown_group(scenario, f"demand.{i}", demand.pool, demand.zone)
     yield from _unknown("fences.{}.zone", "zone", [fence.zone for fence in scenario.fences], zones)
-    for field, spans in (("frozen", scenario.frozen), ("bad_bounds", scenario.bad_bounds)):
+    for field in ("frozen", "bad_bounds", "lost"):
+        spans: Sequence[GroupSpan | Loss] = getattr(scenario, field)
         for i, span in enumerate(spans):
             yield from _unknown_group(scenario, f"{field}.{i}", span.pool, span.zone)
     yield from _unknown("evenkeel.expander_order.{}", "pool", scenario.evenkeel.expander_order or (), pools)

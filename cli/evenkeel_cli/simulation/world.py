@@ -3,6 +3,10 @@
 The cloud answers each request for a machine. The machine's node registers after the zone's provision delay. When
 replicas fall, machines with a delete mark are deleted first, then the newest machines without a node. Running nodes
 remain when the cloud has no more machines in their zone.
+
+A group of flavour auto-scaling is an EC2 Auto Scaling group. Its replicas are the desired capacity, and a machine is an
+instance from its launch on. Before, it is a placeholder. When the desired capacity falls, Auto Scaling gives up
+placeholders first. It then ends the oldest instances, without a drain.
 """
 
 import random
@@ -13,15 +17,18 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
 
+from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER
 from evenkeel.domain.model.groups import (
     Annotations,
     Bounds,
     GroupKey,
+    GroupStatus,
     GroupTemplate,
     Identity,
     Machine,
     MachineFailure,
     NodeGroup,
+    Ownership,
     State,
     Unreadable,
     WrittenByUs,
@@ -48,6 +55,7 @@ class SimulatedMachine:
     name: str
     created: int
     launched: bool = False
+    launched_at: int = -1
     node: bool = False
     joined: int = 0
     gone: bool = False
@@ -75,6 +83,17 @@ class Group:
     adopted: str | None = None
     move: str | None = None
     pool_min: int | None = None
+    refused_at: int | None = None  # when the newest launch began that the cloud has refused
+
+    @property
+    def is_auto_scaling(self) -> bool:
+        """Return True if this is an EC2 Auto Scaling group."""
+        return self.key.flavour == AUTO_SCALING
+
+    @property
+    def launched(self) -> int:
+        """Return the number of machines that the cloud has launched."""
+        return sum(machine.launched for machine in self.machines)
 
     @property
     def requested(self) -> int:
@@ -122,18 +141,20 @@ class World:
         return [self._group(pool, i) for pool in self.scenario.pools for i in range(len(self.scenario.zones_of(pool)))]
 
     def _group(self, pool: PoolSetup, index: int) -> Group:
-        """Return a group with its first nodes. Its bounds are a static share of its pool's bounds, as in Gardener."""
+        """Return a group with its first nodes. Unless bounds are given, they are a static share, as in Gardener."""
         zones = self.scenario.zones_of(pool)
         shares = [distribute_over_zones(index, number, len(zones)) for number in (pool.min, pool.max)]
+        given = pool.bounds.get(zones[index])
+        bounds = Bounds(*shares) if given is None else Bounds(given.min, given.max)
         name = f"{pool.name}-{zones[index]}"
         group = Group(
-            key=GroupKey("cluster-api", "simulated", name), pool=pool.name, zone=zones[index], bounds=Bounds(*shares)
+            key=GroupKey(self.scenario.flavour, "simulated", name), pool=pool.name, zone=zones[index], bounds=bounds
         )
         for _ in range(self.scenario.start_of(pool)[group.zone]):
             machine = self._machine(group)
-            machine.launched = machine.node = True
+            machine.node = True
             machine.created = -1  # older than all later machines
-            self._give(group, 1)
+            self._deliver(group, machine)
             self._register(group, machine)
         return group
 
@@ -161,24 +182,53 @@ class World:
 
     def _machine(self, group: Group) -> SimulatedMachine:
         number = next(self._numbers)
-        machine = SimulatedMachine(number=number, name=f"{group.key.name}-{number}", created=self.now)
+        name = f"{PLACEHOLDER if group.is_auto_scaling else ''}{group.key.name}-{number}"
+        machine = SimulatedMachine(number=number, name=name, created=self.now)
         group.machines.append(machine)
         return machine
 
     def shrink(self, group: Group, replicas: int) -> None:
         """Lower a group's replicas, removing marked machines first. If ``replicas`` is not lower, change nothing."""
-        order = sorted(
-            enumerate(group.machines), key=lambda entry: (entry[1].name not in group.marked, entry[1].node, -entry[0])
-        )
-        for _, machine in order[: max(0, group.requested - replicas)]:
-            self.remove(group, machine)
 
-    def remove(self, group: Group, machine: SimulatedMachine) -> None:
-        """Remove a machine and its replica. In a scenario with pods, the machine ends after its node is drained."""
+        def order(entry: tuple[int, SimulatedMachine]) -> tuple[bool, bool, int]:
+            index, machine = entry
+            if group.is_auto_scaling:
+                return machine.name not in group.marked, machine.launched, index if machine.launched else -index
+            return machine.name not in group.marked, machine.node, -index
+
+        for _, machine in sorted(enumerate(group.machines), key=order)[: max(0, group.requested - replicas)]:
+            if group.is_auto_scaling and machine.name not in group.marked:
+                self.end(group, machine)
+            else:
+                self.remove(group, machine)
+
+    def resize(self, group: Group, replicas: int) -> None:
+        """Set a group's replicas."""
+        self.shrink(group, replicas)
+        self.order(group, replicas - group.requested)
+
+    def end(self, group: Group, machine: SimulatedMachine) -> None:
+        """End a machine and its replica at once. In a scenario with pods, the pods on its node end, too."""
+        self._take(group, machine)
+        self._give(group, -machine.launched)
+        if self.pods is not None and machine.node:
+            self.pods.lose_node(self.pods.scheduler.nodes[machine.name])
+
+    def lose(self, group: Group, nodes: int) -> None:
+        """End a group's oldest nodes. The cloud is asked for others in their places."""
+        for machine in group.nodes()[:nodes]:
+            self.end(group, machine)
+            self.order(group, 1)
+
+    def _take(self, group: Group, machine: SimulatedMachine) -> None:
         group.machines.remove(machine)
         machine.gone = True
         group.running -= machine.node
         self.changed = True
+
+    def remove(self, group: Group, machine: SimulatedMachine) -> None:
+        """Remove a machine and its replica. In a scenario with pods, the machine ends after its node is drained."""
+        self._take(group, machine)
         if self.pods is None or not machine.node:
             self._give(group, -machine.launched)
             return
@@ -205,12 +255,17 @@ class World:
         if refusal is not None:
             self._refuse(group, machine, refusal)
             return
-        machine.launched, machine.failure = True, None
-        self._give(group, 1)
+        machine.failure, machine.launched_at = None, self.now
+        self._deliver(group, machine)
         self._launches[zone.name] += 1
         # The nth launch in a zone takes the same time in all variants, so that the variants can be compared.
         rng = random.Random(f"{self.scenario.seed}/{zone.name}/{self._launches[zone.name]}")
         self._later(zone.provision + rng.randint(0, zone.jitter), partial(self._join, group, machine))
+
+    def _deliver(self, group: Group, machine: SimulatedMachine) -> None:
+        machine.launched = True
+        machine.name = machine.name.removeprefix(PLACEHOLDER)
+        self._give(group, 1)
 
     def _give(self, group: Group, machines: int) -> None:
         self._given[group.zone] += machines
@@ -231,8 +286,10 @@ class World:
         self.failed_launches += 1
         self.changed = True
         failure = MachineFailure(code=refusal.code, message=refusal.message, at=self.time)
-        if refusal.seen != "never" and machine.failure is None:
-            machine.failure = failure  # a repeated failure keeps the time of the first
+        if refusal.seen != "never":
+            group.refused_at = self.now
+        if refusal.seen != "never" and (machine.failure is None or group.is_auto_scaling):
+            machine.failure = failure  # on an object, a repeated failure keeps the time of the first
         if refusal.seen == "event":
             self.refused(group, failure)
         self._later(refusal.retry, partial(self._launch, group, machine))
@@ -260,7 +317,14 @@ class World:
     def machines_of(self, group: Group) -> tuple[Machine, ...]:
         """Return the group's machines as objects of the API."""
         leaving = (machine for home, machine in self.leaving.values() if home is group)
-        return (*(self.seen(machine) for machine in group.machines), *leaving)
+        seen = [self.seen(machine) for machine in group.machines]
+        if group.is_auto_scaling:  # only launches have a time, and what is launched is on its way at any age
+            times = [
+                self.now if machine.launched and not machine.node else max(machine.created, machine.launched_at)
+                for machine in group.machines
+            ]
+            seen = [replace(each, created_at=self.moment(at)) for each, at in zip(seen, times, strict=True)]
+        return (*seen, *leaving)
 
     def seen(self, machine: SimulatedMachine) -> Machine:
         """Return a machine as an object of the API."""
@@ -287,7 +351,14 @@ class World:
             else self.machines_of(group),
             bounds=group.readable_bounds,
             frozen_because=Reason.of(Rule.SAID, text="rolling out") if group.frozen else None,
-            identity=Identity(kind="MachineDeployment", pool_label=group.pool, zone=group.zone),
+            identity=Identity(
+                kind="AutoScalingGroup" if group.is_auto_scaling else "MachineDeployment",
+                pool_label=group.pool,
+                zone=group.zone,
+            ),
+            # Without pods, Evenkeel drains no nodes, so that it ends no instance of an Auto Scaling group.
+            status=GroupStatus(launched=group.launched if group.is_auto_scaling and self.pods is None else None),
+            owner=Ownership(bounds_field="MaxSize", min_within_running=True) if group.is_auto_scaling else Ownership(),
             template=self._template(group),
             unreadable=Unreadable(faults=(fault,) if group.bad_bounds else ()),
             ours=WrittenByUs(

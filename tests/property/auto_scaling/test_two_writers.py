@@ -19,6 +19,7 @@ from evenkeel.domain.model.groups import Bounds, PublishedBounds, State
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.rebalancing.annotations import write_adopted, write_published
 from evenkeel.domain.rebalancing.writes import Patch
+from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.auto_scaling.autoscaler import AwsAutoscaler
 from sandbox.auto_scaling.behavior import Span, worst
 from tests.auto_scaling_groups import ZONES, Stage
@@ -46,8 +47,8 @@ def _grow(stage: Stage, autoscaler: AwsAutoscaler) -> None:
 def _forget(stage: Stage, autoscaler: AwsAutoscaler) -> None:
     """Delete the placeholders that the last read has found, if any."""
     group = autoscaler.groups[0]
-    if any(machine.placeholder for machine in group.machines):
-        autoscaler._delete_placeholders(group, stage.clock.now())
+    if group.placeholders:
+        autoscaler.delete_placeholders(group, stage.clock.now())
 
 
 def _put_back(stage: Stage, _autoscaler: AwsAutoscaler) -> None:
@@ -124,7 +125,7 @@ class _Interleaving:
         stage.api.set_desired_capacity(AutoScalingGroupName=_NAME, DesiredCapacity=4)
         stage.minutes(3)
         stage.stock.accept(ZONES[0])  # AWS's next attempt succeeds
-        self.autoscaler = AwsAutoscaler(client=stage.api, names=[_NAME], version=version)
+        self.autoscaler = AwsAutoscaler(client=stage.api, names=[_NAME], flags=Flags(version=version))
         self.autoscaler.refresh(stage.clock.now())
         stage.api.behavior.read_age = read_age
         self._due = list(zip(places, calls, strict=True))

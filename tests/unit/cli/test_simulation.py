@@ -523,6 +523,99 @@ def test_one_loop_makes_one_scale_up() -> None:
     assert after_one_loop == {(1, 1, 1), (0, 0, 8)}
 
 
+# Auto Scaling groups
+
+AWS = {"flavour": "auto-scaling"}
+REFUSING = [{"name": "a", "capacity": [{"at": "0s"}, {"at": "10m", "nodes": 0}]}, {"name": "b"}, {"name": "c"}]
+
+
+def test_beside_auto_scaling_groups_the_autoscaler_sees_refusals() -> None:
+    seconds = {
+        flavour: measures(scenario(zones=REFUSING, flavour=flavour), LOOSE).worst_seconds
+        for flavour in ("cluster-api", "auto-scaling")
+    }
+    # clusterapi waits for the timeout; aws reads the refusal a minute after the order. A node takes 95 s.
+    assert seconds["cluster-api"] is not None
+    assert seconds["cluster-api"] > 15 * MINUTE
+    assert seconds["auto-scaling"] is not None
+    assert seconds["auto-scaling"] <= 3 * MINUTE
+
+
+def test_evenkeel_fences_an_auto_scaling_group_and_writes_bounds_only() -> None:
+    record = run(scenario(zones=REFUSING, **AWS))
+    shot = at(record, 22 * MINUTE)
+    assert [group.state for group in shot.groups] == [State.FENCED, State.HEALTHY, State.HEALTHY]
+    assert [shot.groups[0].max, sum(group.max or 0 for group in shot.groups)] == [1, 12]
+    assert sum(running(record.snapshots[-1])) == 9
+
+
+def test_a_lower_desired_capacity_gives_up_placeholders_and_then_ends_the_oldest_instances() -> None:
+    world = World(scenario(pools=[{"name": "workers", "max": 12}], demand=[], **AWS), Agenda())
+    group = world.groups[0]
+    world.resize(group, 2)
+    wait(world, 2 * MINUTE)
+    oldest, newest = (machine.name for machine in group.machines)
+    world.resize(group, 4)
+    assert (group.requested, group.launched, group.running) == (4, 2, 2)
+    world.resize(group, 2)
+    assert [machine.name for machine in group.machines] == [oldest, newest]
+    world.resize(group, 1)
+    assert [machine.name for machine in group.machines] == [newest]
+
+
+def test_what_evenkeel_reads_of_an_auto_scaling_group() -> None:
+    world = World(scenario(zones=REFUSING, pools=[{"name": "workers", "max": 12}], demand=[], **AWS), Agenda())
+    group = world.groups[0]
+    world.resize(group, 1)
+    wait(world, 10 * MINUTE)
+    world.resize(group, 2)
+    wait(world, 3 * MINUTE)
+    seen = world.observe(group)
+    assert (seen.key.flavour, seen.requested, seen.running, seen.status.launched) == ("auto-scaling", 2, 1, 1)
+    assert seen.machines is not None
+    placeholder = seen.machines[1]
+    assert placeholder.name.startswith("i-placeholder-")
+    assert placeholder.failure is not None
+    assert placeholder.failure.at == world.moment(12 * MINUTE + 5)
+
+
+@pytest.mark.parametrize("version", ["1.24", "1.29", "1.35", "1.37"])
+@pytest.mark.parametrize("read_age", ["0s", "30s"])
+def test_pods_get_nodes_beside_auto_scaling_groups(version: str, read_age: str) -> None:
+    found = scenario(
+        zones=REFUSING,
+        demand=[],
+        pools=[{"name": "workers", "max": 12, "start": 3, "node": {"cpu": 4, "memory": "16Gi"}}],
+        pods=[{"name": "shop", "cpu": 3, "count": [{"at": "0s", "pods": 3}, {"at": "20m", "pods": 9}]}],
+        autoscaler={"version": version, "read_age": read_age},
+        **AWS,
+    )
+    for variant in ("own", LOOSE, SERVERLESS):
+        last = run(found, variant).snapshots[-1]
+        assert last.pods is not None
+        assert sum(last.pods.waiting.values()) == 0, variant
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        (
+            {"bad_bounds": [{"zone": "b", "from": "10m", "until": "30m"}], **AWS},
+            "test.yaml: bad_bounds is given with flavour auto-scaling: AWS accepts no such bounds: leave it out",
+        ),
+        (
+            {"autoscaler": {"version": 1.3}},
+            "test.yaml: autoscaler.version is '1.3': not a version: write two numbers in quotes, such as '1.34'",
+        ),
+        ({"flavour": "auto-scalin"}, "test.yaml: flavour is 'auto-scalin': "),
+    ],
+)
+def test_values_that_no_auto_scaling_group_has(fields: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        scenario(**fields)
+    assert str(error.value).startswith(fault)
+
+
 # Measures
 
 

@@ -316,6 +316,15 @@ def test_a_history_becomes_failing_zones_and_demand(tmp_path: Path) -> None:
     assert all(not zone.capacity for zone in found.zones[1:])
 
 
+def test_a_history_of_auto_scaling_groups_is_played_beside_the_aws_provider() -> None:
+    found = history()
+    assert scenario_of(found, "f").flavour == "cluster-api"
+    for decision in found["decisions"]:
+        for group in decision["pool"]["groups"]:
+            group["flavour"] = "auto-scaling"
+    assert scenario_of(found, "f").flavour == "auto-scaling"
+
+
 def test_operator_actions_in_a_history_have_no_effect() -> None:
     asked = {"id": "x", "at": rfc3339(NOW), "cluster": "blue", "cause": "pause", "by": None, "what": "blue is paused"}
     assert scenario_of(history(decisions=[asked, *history()["decisions"]]), "f") == scenario_of(history(), "f")

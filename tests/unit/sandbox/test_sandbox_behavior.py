@@ -257,7 +257,7 @@ class TestAutoscaler:
         (group,) = autoscaler.groups
         assert (group.requested, group.running) == (1, 2)
         stage.api.calls.clear()
-        autoscaler._delete(group, group.machines[0], stage.clock.now())
+        autoscaler.delete(group, group.machines[0], stage.clock.now())
         assert (stage.api.calls, autoscaler.errors, group.requested) == ([], [], 1)
 
     @pytest.mark.parametrize(("desired", "most"), [(0, 6), (1, 2)])

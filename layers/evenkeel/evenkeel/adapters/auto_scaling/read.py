@@ -567,10 +567,7 @@ class _GroupReader:
         at, failed, launch = max(ended, key=lambda each: each[:2], default=(_LONG_AGO, False, {}))
         if not failed or self._now - at > _FAILURE_KEPT:
             return None
-        text = str(launch.get("StatusMessage") or "")
-        code = _CODE.match(text)
-        message = text[code.end() :] if code else text
-        return MachineFailure(code=code[1][:128] if code else "Failed", message=message[:1024], at=at)
+        return failure_of(launch, at)
 
     # Instance types and node template
 
@@ -664,6 +661,14 @@ class _GroupReader:
             return
         problem = f"the Auto Scaling group has {bounds.min} to {bounds.max}; EKS writes its own at its next update"
         self._reading.note("scalingConfig of its managed node group", f"{stated[0]} to {stated[1]}", problem)
+
+
+def failure_of(launch: Described, at: datetime) -> MachineFailure:
+    """Return the failure that the message of a failed launch names."""
+    text = str(launch.get("StatusMessage") or "")
+    code = _CODE.match(text)
+    message = text[code.end() :] if code else text
+    return MachineFailure(code=code[1][:128] if code else "Failed", message=message[:1024], at=at)
 
 
 def _missing_tags(tags: Mapping[str, str], discoveries: Sequence[Discovery]) -> tuple[str, ...]:

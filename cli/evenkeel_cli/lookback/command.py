@@ -1,0 +1,100 @@
+"""`evenkeel lookback`: what did outages cost in the last weeks, and what would Evenkeel have changed? Read-only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import typer
+
+from evenkeel.domain.model.values import quote
+from evenkeel_cli.auto_scaling import own_session
+from evenkeel_cli.inputs import file_name, read_moment, read_text
+from evenkeel_cli.lookback.auto_scaling import Answers, read_history
+from evenkeel_cli.lookback.history import History
+from evenkeel_cli.lookback.live import SlowReader, read_live
+from evenkeel_cli.lookback.outages import Window, outages_of, windows_of
+from evenkeel_cli.lookback.replay import Answer, answer, unplayed
+from evenkeel_cli.lookback.report import Report
+from evenkeel_cli.simulate import check_plot, write_plot
+from evenkeel_cli.terminal import LookbackForm, Output, fail, progress, say_document, terminal
+
+_NO_VERDICT = 4
+_MOST_PLAYED = timedelta(days=5)  # hours of the simulation that two minutes of CPU are enough for
+_LONGEST = 42
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The options of the command that say what is read."""
+
+    file: Sequence[str]
+    auto_scaling: bool
+    role_arn: str | None
+    days: int
+    now: str | None
+    cache: str | None
+    rate: float
+
+
+def lookback_command(inputs: Inputs, row: int | None, output: LookbackForm, plot: str | None) -> None:
+    """Print the answer about a history. Exit with 4 if there is no verdict about some outage."""
+    check_plot(plot)
+    history = _read(inputs)
+    outages = outages_of(history)
+    report = Report(history, outages, _answers(history, windows_of(history, outages)))
+    chosen = report.chosen(row)
+    if row is not None and chosen is None:
+        fail([f"--row is {row}: the table has {len(report.answers)} rows"])
+    if plot is not None:
+        if chosen is None or not chosen.records:
+            why = chosen.missing[0] if chosen is not None and chosen.missing else "no launch was refused"
+            fail([f"--plot: there is nothing to draw: {why}"], _NO_VERDICT)
+        write_plot(chosen.records, plot)
+    match output:
+        case LookbackForm.JSON | LookbackForm.YAML:
+            say_document(report.json(), Output(output.value))
+        case LookbackForm.SCENARIO:
+            if chosen is None or chosen.scenario is None:
+                why = chosen.missing[0] if chosen is not None and chosen.missing else "no launch was refused"
+                fail([f"-o scenario: there is no scenario: {why}"], _NO_VERDICT)
+            say_document(chosen.scenario, Output.YAML)
+        case _:
+            report.print(terminal(Output(output.value)))
+    if not report.has_verdict:
+        raise typer.Exit(_NO_VERDICT)
+
+
+def _read(inputs: Inputs) -> History:
+    if bool(inputs.file) == inputs.auto_scaling:
+        fail(["give answers of the AWS command line with -f, or --auto-scaling to read AWS itself"])
+    if not 1 <= inputs.days <= _LONGEST:
+        fail([f"--days is {inputs.days}: choose 1 to {_LONGEST}, since AWS keeps activities for six weeks"])
+    if inputs.rate <= 0:
+        fail([f"--calls-per-second is {inputs.rate:g}: choose more than 0"])
+    if inputs.file and (inputs.cache or inputs.role_arn):
+        fail(["--cache and --role-arn go with --auto-scaling: leave them out with -f"])
+    now = read_moment(inputs.now) if inputs.now is not None else None
+    if inputs.auto_scaling:
+        now = now or datetime.now(UTC)
+        reader = SlowReader(own_session(inputs.role_arn), inputs.rate)
+        cache = Path(inputs.cache) if inputs.cache else None
+        return read_history(read_live(reader, inputs.days, cache, now), inputs.days, now)
+    if [*inputs.file].count("-") > 1:
+        fail([f"{quote('-')} is given more than once: standard input can be read only once"])
+    answers = Answers()
+    answers.read_files([(file_name(file), read_text(file)) for file in inputs.file])
+    return read_history(answers, inputs.days, now)
+
+
+def _answers(history: History, windows: Sequence[Window]) -> list[Answer]:
+    """Return the answers about windows in order of time. Those with the most waiting are played first."""
+    found: dict[Window, Answer] = {}
+    left = int(_MOST_PLAYED.total_seconds())
+    order = sorted(windows, key=lambda window: -sum(outage.refused for outage in window.outages))
+    with progress("replay", "outages", len(windows)) as report:
+        for number, window in enumerate(order, 1):
+            left -= window.until - window.since
+            found[window] = answer(history, window) if left >= 0 else unplayed(history, window)
+            report(number)
+    return [found[window] for window in windows]

@@ -1,0 +1,187 @@
+"""Rebuild how many nodes the pods of a pool needed, from what cluster-autoscaler ordered and removed.
+
+An order shows the need: the nodes that run, those that come, and those of the order. A removed node was not needed for
+ten minutes. Between an order that was refused and the next one, the need is assumed to stay.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from evenkeel_cli.lookback.history import GroupHistory, Level, Levels, Order, level_at
+from evenkeel_cli.simulation.autoscaler_model import Flags
+
+UNNEEDED = Flags.unneeded + 5  # seconds that a node was not needed before its removal, with half a loop
+_WAVE = 5  # seconds: increases of one loop follow each other
+_NOTICED = 75  # seconds until the autoscaler has read a refusal, at the latest
+_REFUSED_WITHIN, _REFUSED_LATE = 600, 60  # seconds after an order: at most, and still if another order follows
+# Seconds after an order. If pods still need nodes, the autoscaler orders again within its longest backoff.
+_SILENT = Flags.longest_backoff + 180
+
+
+@dataclass(frozen=True)
+class Wave:
+    """The orders of one loop."""
+
+    at: int
+    end: int
+    orders: tuple[tuple[GroupHistory, Order], ...]
+
+
+@dataclass(frozen=True)
+class Need:
+    """The nodes that a pool's pods needed, and orders that only pods bound to a zone explain, as sentences."""
+
+    levels: Levels
+    bound: tuple[str, ...]
+    balances: bool  # the autoscaler spreads an order over zones (--balance-similar-node-groups)
+
+
+def need_of(groups: Sequence[GroupHistory], since: int, until: int) -> Need:
+    """Return what a pool's pods needed between two seconds."""
+    return _Reader(groups, since, until).read()
+
+
+def bound_at_maximum(groups: Sequence[GroupHistory], since: int, until: int) -> tuple[str, ...]:
+    """Return orders that only pods bound to a zone explain, and that filled their group: more pods may have waited."""
+    reader = _Reader(groups, since, until)
+    reader.read()
+    return tuple(reader.bound_full)
+
+
+def waves_of(groups: Sequence[GroupHistory], since: int, until: int) -> list[Wave]:
+    """Return the orders between two seconds, by loop of the autoscaler."""
+    orders = sorted(
+        ((order.at, group, order) for group in groups for order in group.orders if since <= order.at < until),
+        key=lambda entry: (entry[0], entry[1].name),
+    )
+    waves: list[Wave] = []
+    for at, group, order in orders:
+        if waves and at - waves[-1].end <= _WAVE:
+            waves[-1] = Wave(waves[-1].at, at, (*waves[-1].orders, (group, order)))
+        else:
+            waves.append(Wave(at, at, ((group, order),)))
+    return waves
+
+
+def balances(groups: Sequence[GroupHistory]) -> bool:
+    """Return True unless orders of several nodes each went to one group only, more than once."""
+    waves = [wave for wave in waves_of(groups, 0, 2**62) if sum(order.nodes for _, order in wave.orders) > 1]
+    return len(waves) < 3 or any(len(wave.orders) > 1 for wave in waves)
+
+
+class _Reader:
+    def __init__(self, groups: Sequence[GroupHistory], since: int, until: int) -> None:
+        self._groups, self._since, self._until = groups, since, until
+        self._refused = dict.fromkeys((group.name for group in groups), 0)  # when the last order was; 0: it was not
+        self._balances = balances(groups)
+        self._bound: list[str] = []
+        self.bound_full: list[str] = []
+
+    def read(self) -> Need:
+        events: list[tuple[int, Wave | None]] = [(wave.at, wave) for wave in waves_of(self._groups, 0, self._until)]
+        events += [(at - UNNEEDED, None) for group in self._groups for at in group.removals]
+        events = sorted((event for event in events if self._since < event[0] < self._until), key=lambda event: event[0])
+        need = self._needed(self._since)
+        found = {self._since: need}
+        for number, (at, wave) in enumerate(events):
+            if wave is None:
+                need = found[at] = min(need, self._needed(at))
+                continue
+            self._judge(wave)
+            closed_at = self._closed_at(wave)
+            shown, is_least = self._shown(wave)
+            changed = max(need, shown) if is_least else shown
+            when = at
+            if closed_at is not None and changed != need:
+                when = (closed_at + at) // 2
+            need = found[max(when, max(found))] = changed
+            following = events[number + 1][0] if number + 1 < len(events) else self._until
+            if following - at > _SILENT and need > self._needed(at + _SILENT) and self._has_room(at + _SILENT):
+                need = found[at + _SILENT // 2] = self._needed(at + _SILENT)
+        return Need(tuple(Level(at, nodes) for at, nodes in found.items()), tuple(self._bound), self._balances)
+
+    def _needed(self, at: int) -> int:
+        """Return the nodes that run or come at a second, without those that are removed ten minutes later."""
+        removed = sum(
+            bisect_right(group.removals, at + UNNEEDED) - bisect_right(group.removals, at) for group in self._groups
+        )
+        return sum(has_or_gets(group, at) for group in self._groups) - removed
+
+    def _has_room(self, at: int, *, only: Sequence[GroupHistory] | None = None) -> bool:
+        groups = self._groups if only is None else only
+        return any(has_or_gets(group, at) < group.bounds_at(at).max for group in groups)
+
+    def _closed_at(self, wave: Wave) -> int | None:
+        """Return since when no group could grow before a wave; None: one could, so the need has changed just then."""
+        before = wave.at - 1
+        if any(not self._refused[group.name] and self._has_room(before, only=[group]) for group in self._groups):
+            return None
+        return max(self._refused.values()) or None
+
+    def _shown(self, wave: Wave) -> tuple[int, bool]:
+        """Return the need that a wave shows, and True if pods may need more than that.
+
+        They may if the wave fills its groups, or if the autoscaler still waits for nodes that are already refused.
+        """
+        is_unnoticed = any(0 <= wave.at - at <= _NOTICED for at in self._refused.values() if at)
+        shown = self._needed(wave.end) - sum(self._in_backoff(group, wave.at) for group in self._groups)
+        for group, order in wave.orders:
+            self._refused[group.name] = first_refusal(group, order) or 0
+        is_full = all(order.total >= group.bounds_at(order.at).max for group, order in wave.orders)
+        return shown, is_full or is_unnoticed
+
+    def _in_backoff(self, group: GroupHistory, at: int) -> int:
+        """Return the nodes that come in a group with a backoff. The autoscaler does not wait for them."""
+        if not self._refused[group.name] or at - self._refused[group.name] > Flags.backoff:
+            return 0
+        return sum(launch.comes_at(at - 1) and at < launch.runs for launch in group.launches)
+
+    def _judge(self, wave: Wave) -> None:
+        """Note a wave that passes over a group with room and fewer nodes."""
+        if not self._balances:
+            return
+        ordered = {group.name for group, _ in wave.orders}
+        others = [
+            group
+            for group in self._groups
+            if group.name not in ordered and not self._refused[group.name] and self._has_room(wave.at, only=[group])
+        ]
+        for group, order in wave.orders:
+            emptier = [other for other in others if 0 < has_or_gets(other, wave.at) < order.total - 1]
+            if not emptier:
+                continue
+            self._bound.append(
+                f"{order.nodes} nodes were ordered in {group.name}, which then had {order.total}, although "
+                f"{emptier[0].name} had {has_or_gets(emptier[0], wave.at)} and room"
+            )
+            if order.total >= group.bounds_at(order.at).max:
+                self.bound_full.append(self._bound[-1])
+
+
+def first_refusal(group: GroupHistory, order: Order) -> int | None:
+    """Return when the first node of an order was refused; None: none was."""
+    later = (other.at for other in group.orders if other.at > order.at + _REFUSED_LATE)
+    end = min(order.at + _REFUSED_WITHIN, next(later, 2**62))
+    return next((refusal.at for refusal in group.refusals if order.at <= refusal.at < end), None)
+
+
+def has_or_gets(group: GroupHistory, at: int) -> int:
+    """Return the nodes of a group that run, or that come and are not refused yet."""
+    coming = sum(launch.comes_at(at) for launch in group.launches)
+    place = bisect_left(group.orders, at + 1, key=lambda order: order.at)
+    if place:
+        last = group.orders[place - 1]
+        refused = first_refusal(group, last)
+        if refused is not None and at < refused:
+            coming += max(0, last.nodes - sum(launch.ordered == last.at for launch in group.launches))
+    return level_at(group.running, at) + coming
+
+
+def waiting(need: Levels, running: Levels, since: int, until: int) -> int:
+    """Return the node-seconds between two seconds that pods waited for."""
+    times = sorted({since, *(level.at for level in (*need, *running) if since < level.at < until), until})
+    return sum(
+        max(0, level_at(need, start) - level_at(running, start)) * (end - start) for start, end in pairwise(times)
+    )

@@ -1,0 +1,287 @@
+"""Play the hours around outages without and with Evenkeel, and compare the first with what happened."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from statistics import fmean, median
+from typing import Any
+
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.flavours import AUTO_SCALING
+from evenkeel.domain.model.groups import State
+from evenkeel.texts.english import rfc3339
+from evenkeel_cli.lookback.demand import Need, has_or_gets, need_of, waiting
+from evenkeel_cli.lookback.history import GroupHistory, History, area, level_at, total
+from evenkeel_cli.lookback.outages import BEFORE, Outage, Window
+from evenkeel_cli.simulation.engine import STATIC, GroupSnapshot, Record, Run, Snapshot, Variant, play, variants_of
+from evenkeel_cli.simulation.history import refusal_of
+from evenkeel_cli.simulation.measures import measure
+from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
+
+WAITING_OFF, HOURS_OFF = 0.15, 0.03  # a replay that is further off explains nothing
+_LITTLE, _SAME = 300, 0.15  # node-seconds and share of waiting that are no difference
+_HOUR = 3600
+# What is not known: the second in the autoscaler's interval of reads, and for Evenkeel, which probes more often, when
+# an outage ended (0: the earliest end, 1: a likely one, 2: the latest).
+_LIKELY = 1
+_GUESSES = ((0, _LIKELY), (20, 0), (40, 2))
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Node-seconds that pods waited for, and node-seconds that nodes ran."""
+
+    waiting: int
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is known about a window: what happened, both replays, and why there is no verdict."""
+
+    window: Window
+    happened: Figures
+    alone: tuple[Figures, ...] = ()
+    evenkeel: tuple[Figures, ...] = ()
+    missing: tuple[str, ...] = ()  # why there is no verdict, as sentences
+    records: tuple[Record, ...] = ()  # what happened, and one run with Evenkeel
+    scenario: Mapping[str, Any] | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Return True if Evenkeel would have changed no waiting that is worth a word."""
+        usual = median(one.waiting for one in self.alone)
+        return all(abs(one.waiting - usual) <= max(_LITTLE, _SAME * usual) for one in self.evenkeel)
+
+
+def answer(history: History, window: Window) -> Answer:
+    """Play a window."""
+    needs = {pool: need_of(history.of_pool(pool), window.since, window.until) for pool in window.pools}
+    happened = _happened(history, window, needs)
+    missing = tuple(dict.fromkeys(_missing(history, window, needs)))
+    if missing:
+        return Answer(window, happened, missing=missing)
+    documents = [scenario_document(history, window, needs, shift, _LIKELY) for shift, _ in _GUESSES]
+    alone = tuple(_figures(_play(document, Variant(name=STATIC, evenkeel=False))) for document in documents)
+    if off := tuple(_off(happened, alone)):
+        return Answer(window, happened, alone=alone, missing=off, scenario=documents[0])
+    runs = []
+    for shift, end in _GUESSES:
+        document = scenario_document(history, window, needs, shift, end)
+        runs.append(_play(document, None))
+    return Answer(
+        window,
+        happened,
+        alone=alone,
+        evenkeel=tuple(_figures(run) for run in runs),
+        records=(_record_of(history, window, needs, runs[0].scenario), runs[0]),
+        scenario=documents[0],
+    )
+
+
+def unplayed(history: History, window: Window) -> Answer:
+    """Return the answer about a window that would take too long to play."""
+    needs = {pool: need_of(history.of_pool(pool), window.since, window.until) for pool in window.pools}
+    hours = (window.until - window.since) // _HOUR
+    missing = f"its {hours} hours are too many to play beside the others: choose fewer --days"
+    return Answer(window, _happened(history, window, needs), missing=(missing,))
+
+
+def _play(document: Mapping[str, Any], variant: Variant | None) -> Record:
+    """Return a run of a scenario; ``variant`` None: with Evenkeel."""
+    scenario = read_scenario(document, "lookback")
+    return play(Run(scenario, variant or variants_of(scenario, "own")[0]))
+
+
+def _happened(history: History, window: Window, needs: Mapping[str, Need]) -> Figures:
+    waited = nodes = 0
+    for pool, need in needs.items():
+        running = total(group.running for group in history.of_pool(pool))
+        waited += waiting(need.levels, running, window.since, window.until)
+        nodes += area(running, window.since, window.until)
+    return Figures(waited, nodes)
+
+
+def _missing(history: History, window: Window, needs: Mapping[str, Need]) -> Iterable[str]:
+    """Yield why a window cannot be played."""
+    if history.step > 60:
+        yield f"samples are {history.step} s apart: query the metrics at a step of 60 s or less"
+    if window.since < history.since:
+        yield "it begins before the history does"
+    for pool, need in needs.items():
+        for group in history.of_pool(pool):
+            yield from (doubt.text for doubt in group.doubts if window.since < doubt.before)
+            if len(group.zones) > 1:
+                zones = ", ".join(group.zones)
+                yield f"{group.name} spans {zones}, so Evenkeel writes no bounds: it changes nothing until you split it"
+        if need.bound:
+            yield f"pods of {pool} are probably bound to a zone, by volumes for example: {need.bound[0]}"
+
+
+def _off(happened: Figures, alone: Sequence[Figures]) -> Iterable[str]:
+    """Yield how far the replay without Evenkeel is from what happened, if that is too far."""
+    waited, nodes = median(one.waiting for one in alone), median(one.nodes for one in alone)
+    if abs(waited - happened.waiting) > max(_LITTLE, WAITING_OFF * happened.waiting):
+        yield (
+            f"a replay without Evenkeel waits {waited / 60:.0f} node-minutes, {happened.waiting / 60:.0f} were seen: "
+            "missing may be bound pods, former bounds, flags of the autoscaler, or another writer"
+        )
+    elif abs(nodes - happened.nodes) > HOURS_OFF * happened.nodes:
+        yield (
+            f"a replay without Evenkeel has {nodes / _HOUR:.1f} node-hours, {happened.nodes / _HOUR:.1f} were seen: "
+            "missing may be pods that keep nodes, scale-down flags, or another writer"
+        )
+
+
+def _record_of(history: History, window: Window, needs: Mapping[str, Need], scenario: Scenario) -> Record:
+    """Return what happened as a run, so that it can be drawn."""
+    start = int(scenario.start.timestamp())
+    groups = [group for pool in needs for group in history.of_pool(pool)]
+    levels = [*(need.levels for need in needs.values()), *(group.running for group in groups)]
+    times = {start, *(level.at for series in levels for level in series if start < level.at < window.until)}
+    snapshots = tuple(
+        Snapshot(
+            at=at - start,
+            demand={(pool, None): max(0, level_at(need.levels, at)) for pool, need in needs.items()},
+            groups=tuple(
+                GroupSnapshot(
+                    name=group.name,
+                    pool=group.pool,
+                    zone=group.zones[0],
+                    requested=has_or_gets(group, at),
+                    running=level_at(group.running, at),
+                    min=group.bounds_at(at).min,
+                    max=group.bounds_at(at).max,
+                    state=State.HEALTHY,
+                    drained=0,
+                )
+                for group in sorted(groups, key=lambda group: group.zones)
+            ),
+            ordered=0,
+            pods=None,
+        )
+        for at in sorted(times)
+    )
+    variant = Variant(name="what happened", evenkeel=False)
+    return Record(
+        scenario=scenario,
+        variant=variant,
+        snapshots=snapshots,
+        decisions=(),
+        failed_launches=sum(outage.refused for outage in window.outages),
+        patches=0,
+        moved=0,
+    )
+
+
+def _figures(record: Record) -> Figures:
+    measures = measure(record)
+    return Figures(round(measures.waiting_node_hours * _HOUR), round(measures.node_hours * _HOUR))
+
+
+def scenario_document(
+    history: History, window: Window, needs: Mapping[str, Need], shift: int, end: int
+) -> Mapping[str, Any]:
+    """Return the scenario of a window that begins ``shift`` seconds earlier. ``end``: the end of outages to assume."""
+    start = window.since - shift
+    zones = sorted({zone for pool in needs for group in history.of_pool(pool) for zone in group.zones})
+    quota = [outage for outage in window.outages if not outage.zone]
+    return {
+        "name": f"{history.source} {_date(start)}"[:100],
+        "flavour": AUTO_SCALING,
+        "start": rfc3339(datetime.fromtimestamp(start, UTC)),
+        "duration": write_duration(window.until - start),
+        "seed": shift + 1,
+        "zones": [_zone(history, window, zone) for zone in zones],
+        "quota": {"nodes": _limits(quota, start, end), "failure": refusal_of(FailureClass.QUOTA)},
+        "pools": [_pool(history, window, pool, start, end) for pool in needs],
+        "demand": [{"pool": pool, "nodes": _steps(need, start)} for pool, need in needs.items()],
+        "lost": [
+            {"at": write_duration(at - start), "pool": pool, "zone": group.zones[0]}
+            for pool in needs
+            for group in history.of_pool(pool)
+            for at in group.losses
+            if start < at < window.until
+        ],
+        "autoscaler": {"balance": all(need.balances for need in needs.values())},
+    }
+
+
+def _zone(history: History, window: Window, zone: str) -> dict[str, Any]:
+    """Return a zone with the times that its launches took."""
+    kinds = [outage.kind for outage in window.outages if outage.zone == zone]
+    every = [launch for group in history.groups for launch in group.launches if launch.ordered is not None]
+    launches = [launch for launch in every if launch.zone == zone] or every
+    waits = [launch.began - launch.ordered for launch in launches if launch.ordered is not None] or [15]
+    boots = sorted(launch.runs - launch.began for launch in launches) or [60]
+    least = boots[len(boots) // 20]
+    return {
+        "name": zone,
+        "answer": write_duration(round(fmean(waits))),
+        "provision": write_duration(least),
+        "in_service": write_duration(least),
+        "jitter": write_duration(max(0, round(2 * (fmean(boots) - least)))),
+        "failure": refusal_of(kinds[0] if kinds else FailureClass.CAPACITY),
+    }
+
+
+def _pool(history: History, window: Window, name: str, start: int, end: int) -> dict[str, Any]:
+    groups = history.of_pool(name)
+    bounds, first, capacity = {}, {}, {}
+    for zone in sorted({zone for group in groups for zone in group.zones}):
+        members = [group for group in groups if zone in group.zones]
+        bounds[zone] = _bounds(members, window)
+        first[zone] = sum(level_at(group.running, start) for group in members)
+        outages = [outage for outage in window.outages if (outage.pool, outage.zone) == (name, zone)]
+        capacity[zone] = _limits(outages, start, end)
+    return {
+        "name": name,
+        "min": sum(least for least, _ in bounds.values()),
+        "max": sum(most for _, most in bounds.values()),
+        "bounds": {zone: {"min": least, "max": most} for zone, (least, most) in bounds.items()},
+        "zones": sorted(bounds),
+        "start_in_zone": first,
+        "capacity": {zone: limits for zone, limits in capacity.items() if limits},
+    }
+
+
+def _bounds(groups: Sequence[GroupHistory], window: Window) -> tuple[int, int]:
+    """Return the bounds of a zone. Nodes that ran show that they were wider than they are now."""
+    least = most = 0
+    for group in groups:
+        known = group.bounds_at(window.since)
+        ran = [level.nodes for level in group.running if window.since <= level.at < window.until]
+        ran.append(level_at(group.running, window.since))
+        ordered = [order.total for order in group.orders if window.since <= order.at < window.until]
+        least += min(known.min, *ran)
+        most += max(known.max, *ran, *ordered)
+    return least, most
+
+
+def _limits(outages: Sequence[Outage], start: int, end: int) -> list[dict[str, Any]]:
+    """Return the machines that a zone has: those that existed at a refusal, until the outage ends."""
+    limits: dict[int, int | None] = {}
+    for outage in outages:
+        before, left = outage.since - BEFORE, outage.limits[0][1]
+        for at, nodes in outage.limits:
+            # A zone that refused before and after a node was lost would have refused in between, too.
+            limits[max(0, (before if nodes <= left else at) - start)] = nodes
+            before, left = at + 1, nodes
+        if (until := outage.ends[end]) is not None:
+            limits[until - start] = None
+    found: list[dict[str, Any]] = []
+    for at, most in sorted(limits.items()):
+        if not found or found[-1].get("nodes") != most:
+            found.append({"at": write_duration(at), **({} if most is None else {"nodes": most})})
+    return found
+
+
+def _steps(need: Need, start: int) -> list[dict[str, Any]]:
+    changes = [next(same) for _, same in groupby(need.levels, key=lambda level: level.nodes)]
+    times = [0, *(level.at - start for level in changes[1:])]
+    return [{"at": write_duration(at), "nodes": max(0, level.nodes)} for at, level in zip(times, changes, strict=True)]
+
+
+def _date(at: int) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}"
