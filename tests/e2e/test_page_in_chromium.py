@@ -219,31 +219,20 @@ def test_a_command_is_copied_as_it_is_and_breaks_only_between_words(look: Open) 
     assert set(heights) == {1}
 
 
-def test_a_link_leads_to_the_card_of_its_cluster_and_opens_it(look: Open) -> None:
+def test_links_lead_to_the_card_of_a_cluster_and_to_an_incident_and_open_what_hides_them(look: Open) -> None:
     seen = look(PAGES["live fleet"](), height=300)
-    seen.evaluate("document.querySelectorAll('details').forEach(one => { one.open = false; })")
-    seen.evaluate("document.querySelector('tbody a').click()")
-    seen.evaluate("new Promise(done => setTimeout(done))")
     name = seen.evaluate("document.querySelector('tbody a').textContent")
-    assert in_view(seen, f"#cluster-{name} h2")
-    assert seen.evaluate(f"document.querySelector('#cluster-{name} > details').open")
-
-
-def test_a_link_to_an_incident_opens_all_that_hides_it(look: Open) -> None:
-    seen = look(PAGES["live fleet"](), height=300)
-    seen.evaluate("document.querySelectorAll('details').forEach(one => { one.open = false; })")
     incident = seen.evaluate("document.querySelector('h3[id]').id")
-    seen.evaluate(f"location.hash = '{incident}'")
-    seen.evaluate("new Promise(done => setTimeout(done))")
-    assert in_view(seen, f"[id='{incident}']")
-
-
-def test_a_link_to_an_incident_that_is_over_leads_to_the_card_of_its_cluster(look: Open) -> None:
-    seen = look(PAGES["live fleet"](), height=300)
-    name = seen.evaluate("document.querySelector('tbody a').textContent")
-    seen.evaluate(f"location.hash = 'cluster-{name}/missing/gone'")
-    seen.evaluate("new Promise(done => setTimeout(done))")
-    assert in_view(seen, f"#cluster-{name} h2")
+    for follow, place in (
+        ("document.querySelector('tbody a').click()", f"#cluster-{name} h2"),
+        (f"location.hash = '{incident}'", f"[id='{incident}']"),
+        (f"location.hash = 'cluster-{name}/missing/gone'", f"#cluster-{name} h2"),  # an incident that is over
+    ):
+        seen.evaluate("document.querySelectorAll('details').forEach(one => { one.open = false; })")
+        seen.evaluate(follow)
+        seen.evaluate("new Promise(done => setTimeout(done))")
+        assert in_view(seen, place), follow
+        assert seen.evaluate(f"document.querySelector('#cluster-{name} > details').open")
 
 
 def quote(page: Page) -> list[str]:
