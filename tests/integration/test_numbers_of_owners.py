@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from evenkeel.domain.fleet.check_times import is_full_check
-from evenkeel.record import ClusterRecord
 from sandbox.kube.controllers.objects import USERS_POOL_LABEL
 from sandbox.kube.world import World
 from tests.builders import MINUTE
@@ -20,13 +19,6 @@ SELECTED = {"pools": [{"name": "workers", "selector": {USERS_POOL_LABEL: "worker
 HIGH = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 
 
-class CheckedClusters(WirelessClusters):
-    """Clusters for the checks, too."""
-
-    def needs_run(self, record: ClusterRecord) -> bool:
-        return False
-
-
 class Estate:
     """A steady cluster of an ecosystem. Its own controllers rest, so that only the owners show a change."""
 
@@ -34,7 +26,7 @@ class Estate:
         self.clock, self.memory, self.life = FakeClock(), InMemoryStore(), Life()
         self.cluster = World(clusters=[ecosystem], clock=self.clock.now, settings=None).clusters[ecosystem]
         register(self.memory, flavours=[self.cluster.flavour], **fields)
-        clusters = CheckedClusters(self.cluster.api, self.life, self.clock)
+        clusters = WirelessClusters(self.cluster.api, self.life, self.clock)
         self.house = House(store=self.memory, clock=self.clock, clusters=clusters)
         self.live(20)
         assert self.memory.steady_clusters(["demo"])

@@ -76,11 +76,17 @@ def changes(house: House) -> list[tuple[str, str]]:
 MISSING = f"demo/{WORKERS}/missing"
 
 
-def short(requested: Sequence[int] = (4, 2, 2), failing: str = "a", **fields: Any) -> House:
+def short(
+    requested: Sequence[int] = (4, 2, 2),
+    failing: str = "a",
+    failure: FailureClass = FailureClass.CAPACITY,
+    words: str = "no room",
+    **fields: Any,
+) -> House:
     """A house whose zones run 2 nodes each, request these, and whose launches fail in some."""
     house = House(**fields)
     stuck(house, requested, (2, 2, 2))
-    fail(house, failing)
+    fail(house, failing, failure, words)
     return house
 
 
@@ -181,9 +187,7 @@ class TestMissingNodes:
 
     @pytest.mark.parametrize("failure_class", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
     def test_a_quota_or_configuration_failure_is_an_incident_at_once(self, failure_class: FailureClass) -> None:
-        house = House()
-        stuck(house, (4, 2, 2), (2, 2, 2))
-        fail(house, "a", failure_class, "VcpuLimitExceeded: no more")
+        house = short(failure=failure_class, words="VcpuLimitExceeded: no more")
         house.run()
         (incident,) = cluster_health(house)
         assert (incident.missing, incident.failure_class) == (2, failure_class)
@@ -269,9 +273,7 @@ class TestMissingNodes:
         assert replace(incident, is_outage=False).matter == incident.matter
 
     def test_demand_that_went_away_ends_it_after_the_longest_backoff_where_a_zone_is_well(self) -> None:
-        house = House()
-        stuck(house, (4, 2, 2), (2, 2, 2))
-        fail(house, "a", FailureClass.QUOTA)
+        house = short(failure=FailureClass.QUOTA)
         house.run()
         stuck(house, (2, 2, 2), (2, 2, 2))
         house.run()
@@ -297,9 +299,7 @@ class TestMissingNodes:
         assert [what for what, _ in changes(house)] == ["Opened"]
 
     def test_machines_that_come_back_one_by_one_are_not_a_change_each(self) -> None:
-        house = House(pools=[{"name": "workers", "min": 3, "max": 200}])
-        stuck(house, (66, 2, 2), (2, 2, 2))
-        fail(house, "abc")
+        house = short((66, 2, 2), "abc", pools=[{"name": "workers", "min": 3, "max": 200}])
         house.run()
         for nodes in range(3, 66):
             stuck(house, (66, 2, 2), (nodes, 2, 2))
@@ -309,9 +309,7 @@ class TestMissingNodes:
         assert len(changes(house)) <= 8, "told when the number has halved"
 
     def test_dry_run_counts_the_nodes_that_no_release_takes_back(self) -> None:
-        house = House(dry_run=True)
-        stuck(house, (4, 2, 2), (2, 2, 2))
-        fail(house, "a")
+        house = short(dry_run=True)
         house.runs(8)
         (incident,) = cluster_health(house)
         assert (incident.missing, incident.requested, incident.running) == (2, 8, 6)
@@ -730,9 +728,8 @@ class TestStatusOfAll:
 
     def fleet(self) -> House:
         """Missing nodes, one that does not answer, an invalid record, one paused, one well."""
-        house = House()
-        stuck(house, (4, 2, 3), (2, 2, 2))
-        fail(house, "abc", words="InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity")
+        message = "InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity"
+        house = short((4, 2, 3), "abc", words=message)
         names = [f"a-cluster-with-quite-a-long-name-{number:03}" for number in range(3)]
         for name in names:
             house.register_another(name, FakeCluster(zones((2, 2, 2), bounds=[(1, 9)] * 3)))
@@ -813,9 +810,7 @@ class TestTheCommand:
         assert result.exit_code == 0
 
     def test_status_of_one_cluster_shows_the_cloud_message(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        house = House()
-        stuck(house, (4, 2, 2), (2, 2, 2))
-        fail(house, "abc", words="InsufficientInstanceCapacity: no m5.large here")
+        house = short(failing="abc", words="InsufficientInstanceCapacity: no m5.large here")
         output = self.status(house, monkeypatch, "--cluster", "demo").output
         assert "a, b, c: the cloud says: InsufficientInstanceCapacity: no m5.large here" in output
 
