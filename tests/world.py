@@ -265,6 +265,7 @@ class World:
         self.slow = False  # machine controllers do nothing
         self.unread: Exception | None = None  # raised where pods and nodes are read
         self.another_at_work = False  # an autoscaler that the record does not name
+        self.renames = timedelta(0)  # how often pods that wait are made anew; 0: never
         # -- what Evenkeel did
         self.faults: list[str] = []
         self.orders: list[Order] = []
@@ -421,9 +422,9 @@ class World:
         for name in list(names):
             self.not_ready.pop(name, None)
 
-    def make_pods_anew(self, *apps: str) -> None:
-        """Let the pods that wait, of these apps or of all, be replaced by others."""
-        for name in self.waiting(*apps):
+    def make_pods_anew(self) -> None:
+        """Let the pods that wait be replaced by others."""
+        for name in self.waiting():
             del self.pods[name]
         self.settle_pods()
 
@@ -612,6 +613,9 @@ class World:
             self.run()
             self.control()
             soon = [timedelta(seconds=check[2]) for check in self.queue.second_looks[asked:]]
+            age = self.age()
+            if self.renames and age // self.renames != (age - MINUTE) // self.renames:
+                self.make_pods_anew()
             self.pass_time(min([MINUTE, *(each for each in soon if each > timedelta(0))]))
 
     # -- what must be in the end
