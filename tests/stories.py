@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import random
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.rebalancing.run_state import RunSummary
-from evenkeel.domain.model.workload import FIRST_MINUTES, ZONE, Workload
+from evenkeel.domain.model.templates import Taint
+from evenkeel.domain.model.workload import FIRST_MINUTES, ZONE, NodeSelectorTerm, Requirement, Workload
 from tests.crashing import How, Life
 from tests.parts import replace
-from tests.workloads import template
+from tests.workloads import EVERYTHING, template
 from tests.world import HOUR, MINUTE, App, Happening, Script, Shape, World, dying
 
 LABEL = {"disk": "fast"}
@@ -178,7 +182,8 @@ class Broken(World):
     def pass_time(self, time: timedelta | None = None) -> None:
         super().pass_time(time)
         # In its first minutes a Node does not show that it was Ready.
-        shown = {name for name in self.node_names() if self.clock.now() - self.born(name) > FIRST_MINUTES}
+        nodes, now = self.cluster.nodes(), self.clock.now()
+        shown = {name for name, each in nodes.items() if now - self.born(name, each) > FIRST_MINUTES}
         self.ever_ready |= shown - self.not_ready.keys()
 
     def seen(self, *, judges_nodes: bool) -> Workload:
@@ -201,7 +206,7 @@ class Broken(World):
     def zones(self) -> dict[str, Zone]:
         now, found = self.clock.now(), {zone: Zone(0, 0) for zone in self.zone_names()}
         for name, each in self.cluster.nodes().items():
-            zone, born = self.zone_of(name), self.born(name)
+            zone, born = self.zone_of(name), self.born(name, each)
             is_broken = name in self.not_ready and now - born >= self.timeout
             is_failed_launch = is_broken and self.not_ready[name] - born <= FIRST_MINUTES
             if not each.deleting and (is_broken or name not in self.not_ready) and not is_failed_launch:
@@ -475,3 +480,104 @@ def play_request(seed: int) -> tuple[Refusals, int, tuple[str, ...]]:
     world.unread, world.refusing = None, set()
     world.live_for(HOUR)
     return world, nodes, only
+
+
+# ---------------------------------------------------------------- orders that do not help
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A world in which orders do not help, what is allowed in it, and how a person fixes it."""
+
+    make: Callable[..., World]
+    fix: Callable[[World], None]
+    first: int = 6  # orders in the first hour
+    later: int = 2  # orders an hour from the third on
+    ordered: bool = True  # False: it is known beforehand that no node would help
+    is_visible: bool = True  # what is fixed can be read from objects, and counts with the next check
+    is_soon: bool = True  # a pod is placed within 20 minutes
+
+
+def ordering(apps: Sequence[App], **fields: Any) -> World:
+    """A world whose nodes are full, if it has any, and whose machines take two minutes."""
+    return World(apps, **{"nodes": (0, 0, 0), "full": True, "takes": 2 * MINUTE, **fields})
+
+
+def _of(app: Mapping[str, Any] | None = None, **fields: Any) -> Callable[..., World]:
+    """Return what makes a world with one app of three pods."""
+    return lambda **more: ordering([App(**{"name": "web", "pods": 3, "milli": 3000, **(app or {})})], **fields, **more)
+
+
+def per_hour(world: World, hours: int) -> list[int]:
+    """Return how many nodes were ordered in each hour."""
+    counts = Counter[int]()
+    for order in world.orders:
+        counts[int(order.at / HOUR)] += order.nodes
+    return [counts[hour] for hour in range(hours)]
+
+
+def fixed_at_each_minute(world: World, minutes: int) -> list[int]:
+    """Return after how many minutes a pod is placed, if the bootstrap is fixed in each of the next minutes.
+
+    Only machines that are ordered after the fix profit from it.
+    """
+    waits = []
+    for _ in range(minutes):
+        played = copy.deepcopy(world)
+        before, fixed = played.waiting(), played.clock.now()
+        for machines in played.cluster.machines.values():
+            played.shapes = {**dict.fromkeys(machines, _UNREADY), **played.shapes}
+        played.make(Shape())
+        while len(played.waiting()) == len(before) and played.clock.now() - fixed < HOUR:
+            played.live_for(MINUTE)
+        waits.append(math.ceil((played.clock.now() - fixed) / MINUTE))
+        world.live_for(MINUTE)
+    return waits
+
+
+def _another_spec(world: World) -> None:
+    world.apps["web"] = replace(world.apps["web"], fields={"tolerations": EVERYTHING}, milli=2000)
+    world.make_pods_anew()
+
+
+def _no_daemon(world: World) -> None:
+    world.daemons.clear()
+
+
+def _bootstrap(world: World) -> None:
+    world.make(Shape())
+
+
+_FAST, _PLAIN, _UNREADY = Shape(labels=LABEL), Shape(), Shape(ready=False)
+RED = Shape(taints=(Taint("team", "red", "NoSchedule"),))
+SELECTS = {"fields": {"node_selector": LABEL}}
+ABSENT = {"fields": {"node_terms": (NodeSelectorTerm(expressions=(Requirement("disk", "DoesNotExist"),)),)}}
+tainted = _of(nodes=(1, 1, 1), makes=RED)
+zero_taint = _of(makes=RED)
+_large: dict[str, Any] = {"nodes": (1, 1, 1), "shapes": (Shape(cores=8),) * 3, "promised": template(cpu="8")}
+_NOT_READY: dict[str, Any] = {"fix": _bootstrap, "first": 12, "later": 4, "is_visible": False}
+CASES: Mapping[str, Case] = {
+    "a label set by hand on one node": Case(
+        make=_of(SELECTS, nodes=(1, 1, 1), shapes=(_FAST, _PLAIN, _PLAIN)), fix=_another_spec
+    ),
+    "a label set by hand on the only node": Case(
+        make=_of(SELECTS, nodes=(1, 0, 0), shapes=(_FAST,)), fix=_another_spec
+    ),
+    "a machine type made smaller": Case(make=_of({"milli": 6000}, **_large), fix=_another_spec),
+    "new nodes carry a taint": Case(make=tainted, fix=_another_spec, first=15, later=4),
+    "at zero, the template lacks a taint": Case(make=zero_taint, fix=_another_spec),
+    "at zero, the template lacks a label": Case(make=_of(ABSENT, makes=_FAST), fix=_another_spec),
+    "at zero, the template claims too much": Case(
+        make=_of({"milli": 3500}, promised=template(cpu="4"), makes=Shape(cores=3)), fix=_another_spec
+    ),
+    "at zero, a DaemonSet that is listed": Case(make=_of(daemons={"agent": 1500}), fix=_no_daemon, ordered=False),
+    "at zero, a DaemonSet that is not listed": Case(
+        make=_of(daemons={"agent": 1500}, lists_daemons=False), fix=_no_daemon, is_visible=False, is_soon=False
+    ),
+    "nodes never become Ready": Case(make=_of(makes=_UNREADY), **_NOT_READY),
+    "nodes never become Ready, one zone": Case(make=_of(nodes=(0,), makes=_UNREADY), **_NOT_READY),
+    # A pool of three zones of which only one can serve the pods.
+    "nodes never become Ready, pods of one zone": Case(
+        make=_of({"fields": {"node_selector": {ZONE: "a"}}}, makes=_UNREADY), **_NOT_READY
+    ),
+}

@@ -34,7 +34,6 @@ from tests.workloads import node, pod, selector, template
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 CORES = 4  # of a node
-EVICTED_AFTER = timedelta(minutes=5)
 #: the record of a cluster in which Evenkeel alone adds and removes nodes
 FULL: dict[str, Any] = {
     "demand": "full",
@@ -251,7 +250,7 @@ class World:
         self.lists_daemons = lists_daemons
         self._named = 0
         # -- what machines become
-        self.shape_of: Callable[[str], Shape] = lambda zone: makes or Shape()
+        self.make(makes or Shape())
         given = dict(zip("abcdefgh", shapes, strict=False))
         self.shapes = {name: given.get(self.zone_of(name), Shape()) for name in self.cluster.nodes()}
         self.joined: dict[str, datetime] = {}  # name of a new node -> when it registered
@@ -261,6 +260,7 @@ class World:
         self.dead: set[str] = set()  # zones that give no machines, and say nothing
         self.refusing: set[str] = set()  # zones that refuse each machine
         self.fails_for_good = False  # machine controllers never try again to launch a refused machine
+        self.evicted_after = timedelta(minutes=5)  # the pods of a node that is not Ready
         self.unready: set[str] = set()  # zones in which new nodes register and never become Ready
         self.slow = False  # machine controllers do nothing
         self.unread: Exception | None = None  # raised where pods and nodes are read
@@ -304,9 +304,6 @@ class World:
 
     def waiting(self, *apps: str) -> list[str]:
         return [name for name, pod in self.pods.items() if not pod.node and (not apps or pod.labels["app"] in apps)]
-
-    def used(self, name: str) -> int:
-        return sum(_milli(self.pods[each]) for each in self.on(name)) + sum(self.daemons.values())
 
     def age(self) -> timedelta:
         """Return the time since the world began."""
@@ -373,15 +370,14 @@ class World:
                 unschedulable=name in self.cordoned,
                 ready=name not in self.not_ready,
                 not_ready_since=self.not_ready.get(name),
-                created_at=self.born(name),
+                created_at=self.born(name, each),
             )
         return found
 
-    def born(self, name: str) -> datetime:
+    def born(self, name: str, node: MachineNode) -> datetime:
         """Return when a node registered, or when its machine was created where that is not known."""
-        machine = self.cluster.nodes()[name].machine
-        assert machine is not None
-        return self.joined.get(name, machine.created_at)
+        assert node.machine is not None
+        return self.joined.get(name, node.machine.created_at)
 
     def _daemon(self, name: str, milli: int) -> Pod:
         everywhere = (Toleration(operator="Exists"),)
@@ -399,6 +395,10 @@ class World:
         }
 
     # -- people and tools
+
+    def make(self, shape: Shape) -> None:
+        """Let new machines become such nodes."""
+        self.shape_of: Callable[[str], Shape] = lambda _zone: shape
 
     def add(self, *pods: Pod) -> None:
         """Create pods without an app."""
@@ -435,8 +435,9 @@ class World:
         self.clock.at += self.every if time is None else time
         self.control()
         now = self.clock.now()
-        self.not_ready = {name: since for name, since in self.not_ready.items() if name in self.cluster.nodes()}
-        gone = {name for name, since in self.not_ready.items() if now - since >= EVICTED_AFTER}
+        names = self.cluster.nodes().keys()
+        self.not_ready = {name: since for name, since in self.not_ready.items() if name in names}
+        gone = {name for name, since in self.not_ready.items() if now - since >= self.evicted_after}
         self.pods = {name: pod for name, pod in self.pods.items() if pod.node not in gone}
         self.settle_pods()
 
@@ -508,11 +509,13 @@ class World:
 
     def _schedule(self) -> None:
         closed = self.cordoned | self.not_ready.keys()
-        names = [name for name in self.cluster.nodes() if name not in closed]
-        free = {name: self.shapes.get(name, Shape()).cores * 1000 - self.used(name) for name in names}
-        for name, each in sorted(self.pods.items()):
-            if each.node:
-                continue
+        names, daemons = [name for name in self.cluster.nodes() if name not in closed], sum(self.daemons.values())
+        free = {name: self.shapes.get(name, Shape()).cores * 1000 - daemons for name in names}
+        for each in self.pods.values():
+            if each.node in free:
+                free[each.node] -= _milli(each)
+        for name in sorted(self.waiting()):
+            each = self.pods[name]
             need = _milli(each)
             places = sorted((-room, place) for place, room in free.items() if room >= need and self.allows(each, place))
             if places:
