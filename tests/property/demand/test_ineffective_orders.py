@@ -143,7 +143,7 @@ def test_many_ineffective_pod_groups_delay_no_others() -> None:
     world.apps["web"] = App("web", 8, 2000)
     world.settle_pods()
     world.live_for(5 * MINUTE)
-    assert not world.waiting()
+    assert not world.waiting("web")
 
 
 LIES: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
