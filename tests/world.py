@@ -32,7 +32,7 @@ from tests.parts import replace
 from tests.timed import worker
 from tests.workloads import node, pod, selector, template
 
-MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+CHECK, MINUTE, HOUR = timedelta(seconds=15), timedelta(minutes=1), timedelta(hours=1)
 CORES = 4  # of a node
 #: the record of a cluster in which Evenkeel alone adds and removes nodes
 FULL: dict[str, Any] = {
@@ -41,6 +41,8 @@ FULL: dict[str, Any] = {
     "workload": {"access": {"kind": "same"}},
     "dry_run": False,
 }
+#: a world whose nodes are full, in which Evenkeel adds nodes
+SERVING: dict[str, Any] = {"nodes": (1, 1, 1), "full": True, "every": CHECK, "demand": "scale-up"}
 W = TypeVar("W")
 
 
@@ -207,6 +209,7 @@ class World:
         self,
         apps: Sequence[App] = (),
         *,
+        pods: Sequence[Pod] = (),  # without an app
         nodes: Sequence[int] = (2, 2, 2),
         pools: Sequence[str] = ("workers",),
         minimum: int = 0,
@@ -245,7 +248,7 @@ class World:
         register(self.store, **{**FULL, "pools": entries, **fields})
         # -- who uses it
         self.apps = {app.name: app for app in apps}
-        self.pods: dict[str, Pod] = {}
+        self.pods = {each.name: each for each in pods}
         self.daemons = dict(daemons or {})  # DaemonSet -> its milli-cores
         self.lists_daemons = lists_daemons
         self._named = 0
@@ -551,7 +554,8 @@ class World:
         names = {ref.name for ref in plan.removal.machines}
         marked = {machine.name for machine in self.cluster.staying(plan.group.key) if machine.marked}
         running = {machine.name for machine in self.cluster.staying(plan.group.key) if machine.has_node}
-        if len(names) != before - patch.requested or not names <= marked:
+        asked = any(request.nodes < 0 for request in self.scale_requests().values())  # they name no machine
+        if (len(names) != before - patch.requested or not names <= marked) and not asked:
             missing = before - len(running)
             if before - patch.requested > missing:
                 self.faults.append(f"replicas {before} -> {patch.requested} name {names} of {marked}")
@@ -607,6 +611,15 @@ class World:
         for _ in range(checks):
             self.run()
             self.pass_time(apart)
+
+    def until(self, is_so: Callable[[], bool], most: int) -> int:
+        """Return after how many checks it is so, if that is after so many at most."""
+        for number in range(most):
+            if is_so():
+                return number
+            self.live(1)
+        assert is_so(), f"not after {most} checks"
+        return most
 
     def live_for(self, length: timedelta) -> None:
         """Scans each minute, and the further checks that runs ask for."""
