@@ -256,7 +256,7 @@ def test_while_a_request_has_a_rest_its_refused_node_moves_and_other_stuck_repli
     town.request("long", 150)
     town.step()
     for name in town.in_zone("c")[1:]:
-        town.cluster.set(key("c"), name, has_node=False)
+        town.cluster.set(key("c"), name, has_node=False, created_at=town.clock.now())
     town.fail("c")
     town.refusing.add("c")
     town.step()  # the machines are refused
