@@ -38,7 +38,7 @@ class Outage(World):
         failed = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
         self.store.save_group("demo", key("a"), failed, None)
         self.limit = self.most = sum(self.requested().values())
-        self.dead = {"a"}
+        self.refusing = {"a"}
         self.landing: list[tuple[timedelta, Callable[[], None]]] = []
         self.open_orders: list[int] = []
         self.next_loop = timedelta(0)
