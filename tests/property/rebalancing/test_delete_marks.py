@@ -11,7 +11,7 @@ from evenkeel.domain.model.states import GroupState
 from tests.builders import MINUTE, key, zones
 from tests.fakes import FakeClock, FakeClusters, plenty
 from tests.house import House
-from tests.shrinking import Machines
+from tests.world import Machines
 
 GROUP = key("a")
 NODES = 4

@@ -34,7 +34,7 @@ from evenkeel.domain.model.groups import GroupKey
 from tests.builders import json_values
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, register
 from tests.house import House
-from tests.ordering import SCALE_UP
+from tests.world import FULL
 
 ROOT = Path(__file__).resolve().parents[3]
 OURS = "123456789012"
@@ -302,7 +302,7 @@ class Registered:
         self.store, self.queue = self.house.store, self.house.queue
         for cluster, flavour in (("demo-cluster-api", "cluster-api"), ("demo-openshift", "openshift")):
             fields = {"flavours": [flavour], "event_accounts": accounts, "zone_ids": {"euc1-az2": "eu-central-1a"}}
-            register(self.store, cluster, **SCALE_UP, **fields)
+            register(self.store, cluster, **{**FULL, "demand": "scale-up", **fields})
 
     def hear(self, given: dict[str, Any], account: str | None = OURS) -> EventOutcome:
         receive = ReceiveEvent(
