@@ -96,7 +96,7 @@ def test_what_is_ordered_suffices(nodes: Sizes) -> None:
     assume(not survives(nodes))
     play = Played(list(seen(nodes).groups), POLICY)
     play.workload = workload_of(nodes)
-    pool = play.look()
+    pool = play.check()
     assert sum(requested(pool)) > sum(map(len, nodes.values()))
     more = {
         zone: [*nodes[zone], *[[]] * (count - len(nodes[zone]))]
@@ -105,7 +105,7 @@ def test_what_is_ordered_suffices(nodes: Sizes) -> None:
     assert survives(more)
     arrive(play)
     play.workload = workload_of(more)
-    pool = play.look(60)
+    pool = play.check(60)
     assert requested(pool) == tuple(map(len, more.values()))
     assert pool.survival is not None
     assert pool.survival.survives
