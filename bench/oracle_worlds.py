@@ -17,15 +17,16 @@ from evenkeel.application.errors import ClusterUnavailableError, RejectedError
 from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup
-from evenkeel.domain.model.workload import ZONE
+from evenkeel.domain.model.workload import ZONE, Pod
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.state_records import ScaleRequestRecord, ZoneRecord, ZoneStatement
 from tests.builders import group, owned, stated
 from tests.crashing import How, Life
 from tests.fakes import InMemoryStore, record, register, register_again
 from tests.parts import replace
-from tests.shrinking import App, Machines, Valley
 from tests.workloads import template
+from tests.world import App, Machines
+from tests.world import World as Base
 
 MINUTE = timedelta(minutes=1)
 REGION = "eu-central-1"
@@ -70,7 +71,7 @@ MORE: Mapping[str, Mapping[str, int]] = {
 }
 
 
-class World(Valley):
+class World(Base):
     """One or two pools in a cluster, and everyone who writes to it."""
 
     def __init__(self, seed: int) -> None:
@@ -108,9 +109,8 @@ class World(Valley):
         self.cluster = Machines(groups, self.clock, mark_is_ours=self.flavour != "auto-scaling")
         self.cluster.before_apply = self._before_patch
         self.settle_pods()
-        self.dead: dict[
-            str, tuple[str, bool]
-        ] = {}  # pool and zone -> its failures' code, and whether they are reported
+        #: Pool and zone -> the code of its failures, and whether they are reported.
+        self.failing: dict[str, tuple[str, bool]] = {}
         self.disturbs, self.disturbed_patch, self.life, self.patches = "", 0, Life(), 0
         self.requests = 0
         #: A group whose bounds or replicas another writer puts back after each run.
@@ -244,6 +244,10 @@ class World(Valley):
 
     # -- machines
 
+    def allows(self, pod: Pod, place: str) -> bool:  # noqa: ARG002
+        """The recordings are of a scheduler that knows only sizes."""
+        return True
+
     def control(self) -> None:
         """Replicas become machines, and these become nodes, except in dead zones. Surplus machines are deleted."""
         if self.slow:
@@ -268,7 +272,7 @@ class World(Valley):
 
     def _start(self, key: GroupKey, machine: str) -> None:
         """A machine becomes a node, or fails."""
-        code, is_reported = self.dead.get(key.name, ("", False))
+        code, is_reported = self.failing.get(key.name, ("", False))
         if not code:
             self.cluster.set(key, machine, has_node=True, failure=None)
         elif is_reported and self.cluster.machines[key][machine].failure is None:
@@ -389,7 +393,7 @@ class World(Valley):
         """The first pool gets no node for a while, and its fallback grows."""
         groups = [key for key in self.cluster.groups if key.name.startswith("workers")]
         if number == 0:
-            self.dead = {key.name: (CODES[0], True) for key in groups}
+            self.failing = {key.name: (CODES[0], True) for key in groups}
             for key in groups:
                 self.cluster.change(key, requested=self.cluster.groups[key].requested + 1)
         elif number in (2, 3):
@@ -399,7 +403,7 @@ class World(Valley):
                 self.cluster.change(key, requested=self.cluster.groups[key].requested + more)
                 self.apps["app0"].pods += 2 * more if self.chance.random() < 0.7 else 0
         elif number == 4:
-            self.dead = {}
+            self.failing = {}
             for key in groups:
                 for machine in self.cluster.staying(key):
                     self.cluster.set(key, machine.name, has_node=True, failure=None)
@@ -407,7 +411,7 @@ class World(Valley):
     def _launches_fail(self) -> None:
         """Pods wait for nodes of a group that gets none."""
         found, more = self._any_group(), self.chance.randint(1, 3)
-        self.dead[found.key.name] = (CODES[0], True)
+        self.failing[found.key.name] = (CODES[0], True)
         self.cluster.change(found.key, requested=found.requested + more)
         self.apps["app0"].pods += 2 * more
 
@@ -429,25 +433,25 @@ class World(Valley):
         same = [each.name for each in self.cluster.groups if each.name[-1] == key.name[-1]]
         failing = (self.chance.choice(CODES), self.chance.random() < 0.8)
         for name in same if self.chance.random() < 0.5 else [key.name]:
-            self.dead[name] = failing
+            self.failing[name] = failing
         self.cluster.change(key, requested=self.cluster.groups[key].requested + self.chance.randint(0, 2))
 
     def awaited_zone_dies(self) -> None:
         """A group that waits for a node gets none."""
         awaited = [key for key, each in self.cluster.groups.items() if each.requested > len(self._running(key))]
         if awaited:
-            self.dead[self.chance.choice(awaited).name] = (self.chance.choice(CODES), self.chance.random() < 0.5)
+            self.failing[self.chance.choice(awaited).name] = (self.chance.choice(CODES), self.chance.random() < 0.5)
 
     def _running(self, key: GroupKey) -> list[str]:
         return [machine.name for machine in self.cluster.staying(key) if machine.has_node]
 
     def zone_heals(self) -> None:
-        if self.dead:
-            del self.dead[self.chance.choice(sorted(self.dead))]
+        if self.failing:
+            del self.failing[self.chance.choice(sorted(self.failing))]
 
     def replicas_rise(self) -> None:
         found = self._any_group()
-        dead = [each for each in self.cluster.groups.values() if each.key.name in self.dead]
+        dead = [each for each in self.cluster.groups.values() if each.key.name in self.failing]
         if dead and self.chance.random() < 0.7:
             found = self.chance.choice(dead)
         self.cluster.change(found.key, requested=found.requested + self.chance.randint(1, 3))

@@ -18,7 +18,7 @@ from evenkeel.domain.demand.order_memory import OrderMemory
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE, LAX_GREEDY
-from tests import converging, shrinking, vain_orders
+from tests import converging, stories
 from tests.big_outage import BigOutage
 from tests.liveness.cases import Case, Demand, drawn
 from tests.liveness.simulation import Result, simulate
@@ -37,6 +37,7 @@ from tests.outages import (
 )
 from tests.outages import Result as Outcome
 from tests.storms import STORMS
+from tests.world import HOUR
 
 BOOTS = (8, 60, 240)  # seconds
 
@@ -60,7 +61,7 @@ def outages(seeds: int = 40) -> Rows:
     for outage in outages:
         results = three_ways(outage)
         seen = results[Who.EVENTS]
-        columns = _outcomes(results, list(Who)) | {"checks": str(seen.looks), "patches": str(seen.patches)}
+        columns = _outcomes(results, list(Who)) | {"checks": str(seen.checks), "patches": str(seen.patches)}
         yield f"{outage.flavour}, boot {outage.boot} s: {outage.name}", columns
     yield "API server away right after the release"
     for outage in (outage for flavour in FLAVOURS for outage in away(flavour, 8)):
@@ -264,7 +265,7 @@ def _world_columns(pool: ProcessPoolExecutor, strategy: Strategy, worlds: int) -
     }
 
 
-# --- random worlds that look for faults
+# --- random worlds that search for faults
 
 
 def _play(worlds: int, first: int, play: Callable[[int], tuple[str, Counter[str]]]) -> Rows:
@@ -286,14 +287,14 @@ def _play(worlds: int, first: int, play: Callable[[int], tuple[str, Counter[str]
 
 
 def demand_crashes(worlds: int = 10_000, first: int = 0) -> Rows:
-    """Play worlds of pods in which nodes come and go and workers die at any request (tests/shrinking.py)."""
+    """Play worlds of pods in which nodes come and go and workers die at any request (tests/stories.py)."""
 
     def play(seed: int) -> tuple[str, Counter[str]]:
-        story = shrinking.Story(seed)
+        story = stories.DemandStory(seed)
         faults = "; ".join(story.play())
-        story.happened["nodes ordered"] += story.valley.ordered
-        story.happened["nodes removed"] += len(story.valley.removed)
-        story.happened["pods evicted"] += sum(story.valley.evicted.values())
+        story.happened["nodes ordered"] += story.world.ordered
+        story.happened["nodes removed"] += len(story.world.removed)
+        story.happened["pods evicted"] += sum(story.world.evicted.values())
         return faults, story.happened
 
     yield from _play(worlds, first, play)
@@ -314,22 +315,22 @@ def _ineffective_columns(seeds: int) -> dict[str, int]:
     """Return ordered nodes and remaining pending pods of random worlds."""
     total: Counter[str] = Counter()
     for seed in range(seeds):
-        world = vain_orders.Story(seed).play()
-        total["ordered"] += sum(nodes for _, nodes in world.orders)
-        total["pods pending in the end"] += sum(world.waiting(app) for app in world.apps)
+        world = stories.ExpectedNodes(seed).play()
+        total["ordered"] += world.ordered
+        total["pods pending in the end"] += len(world.waiting())
     return {name: total[name] for name in ("ordered", "pods pending in the end")}
 
 
 def ineffective_orders(worlds: int = 100, hours: int = 6) -> Rows:
     """Measure nodes ordered each hour where new nodes do not help, with the memory of orders and without it."""
     without = patch.object(OrderMemory, "ineffective_groups", lambda _, __: {})
-    for name, case in vain_orders.CASES.items():
+    for name, case in stories.CASES.items():
         columns = {}
         for how, memory in (("with memory", nullcontext()), ("without", without)):
             with memory:
                 world = case.make()
-                world.live(hours * vain_orders.HOUR)
-            columns[how] = " ".join(map(str, world.per_hour(hours)))
+                world.live_for(hours * HOUR)
+            columns[how] = " ".join(map(str, stories.per_hour(world, hours)))
         yield name, columns
     yield f"{worlds} random worlds"
     yield "with memory", _ineffective_columns(worlds)

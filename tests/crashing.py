@@ -33,6 +33,7 @@ from evenkeel.state_records import ScaleRequestRecord
 from sandbox.kube.api import KubernetesAPI, Request
 from sandbox.kube.controllers.objects import USERS_POOL_LABEL
 from sandbox.kube.schema import Object
+from sandbox.kube.store import Store
 from sandbox.kube.workloads import Workloads
 from sandbox.kube.world import ZONES, Pool, World
 from tests.cluster_objects import CLUSTERS, ClusterObjects
@@ -230,8 +231,65 @@ class WirelessClusters:
         api = KubernetesApi(record.id, cast("Any", _Wireless(self.api, self.life)), None, self.clock)
         return KubernetesWorkload(api, record.workload, remaining, flavours=record.flavours, alone=alone)
 
+    def needs_run(self, record: ClusterRecord) -> bool:
+        return False
 
-class Scene(ClusterObjects):
+
+class Runs:
+    """Runs beside a simulated cluster. Their calls to API server, table and queue are steps of a life."""
+
+    api: KubernetesAPI
+    objects: Store
+    clock: FakeClock
+
+    def __init__(self, memory: Any = None) -> None:
+        self.memory: Any = memory or InMemoryStore()
+        self.bus, self.chance = FakeBus(), random.Random(7)
+
+    def clusters_of(self, life: Life) -> Clusters:
+        return WirelessClusters(self.api, life, self.clock)
+
+    def run(self, life: Life | None = None, clusters: Clusters | None = None) -> RunSummary:
+        """One run. KilledError where its life ends; EvenkeelError where the message goes back to the queue.
+
+        ``clusters`` opens the cluster in another way than without a network.
+        """
+        life = life or Life()
+        return worker(
+            cast("ActionStore", Mortal(self.memory, life, "table")),
+            clusters or self.clusters_of(life),
+            self.clock,
+            cast("Queue", Mortal(FakeQueue(), life, "queue")),
+            bus=self.bus,
+            random_bytes=self.chance.randbytes,
+        )("demo", "a test", plenty)
+
+    def troubled(self, life: Life) -> None:
+        """A run that may end badly, and then a minute and more in which its lease runs out."""
+        with contextlib.suppress(KilledError, EvenkeelError):
+            self.run(life)
+        self._pass(timedelta(seconds=75))
+
+    def again(self, *shared: object) -> Self:
+        """The same scene, to be played once more; ``shared`` is not copied."""
+        kept = (self.api, self.clock, self.objects._lock, *self.objects.resources, *shared)
+        played = copy.deepcopy(self, {id(one): one for one in kept})
+        played.clock = copy.copy(self.clock)
+        played.objects.clock = played.clock.now
+        played.api = copy.copy(self.api)
+        played.api.store = played.objects
+        played.api.before, played.api.after = [], [played._check_over]
+        return played
+
+    def _pass(self, time: timedelta) -> None:
+        """Time goes by, and the controllers do their work."""
+        raise NotImplementedError
+
+    def _check_over(self, request: Request) -> None:
+        """Check what must hold after every request."""
+
+
+class Scene(Runs, ClusterObjects):
     """A pool of one of OWNERS: four zones, of which one gives no machines any more, one has a machine under
     way, one is idle, one frozen.
 
@@ -258,15 +316,13 @@ class Scene(ClusterObjects):
         self.clock = FakeClock()
         pool = Pool(name=POOL, minimum=2, maximum=16, replicas=(2, 2, 2, 1), zones=(DEAD, BUSY, IDLE, FROZEN))
         world = World(clusters=[kind], pools={kind: [pool]}, clock=self.clock.now, settings=None)
-        super().__init__(world.clusters[kind])
-        self.memory: Any = memory or InMemoryStore()
-        self.bus = FakeBus()
+        Runs.__init__(self, memory)
+        ClusterObjects.__init__(self, world.clusters[kind])
         if self.hypershift:  # an installer's objects say nothing of ours
             pools = [{"name": POOL, "selector": {USERS_POOL_LABEL: POOL}, "min": 2, "max": 16}]
             fields = {"pools": pools, "node_pool_fence": owner == "hypershift-pinned", **fields}
         switches = {"write_topology": True} if owner == "cluster-class" else {}
         register(self.memory, flavours=[flavour], **switches, **fields)
-        self.chance = random.Random(7)
         self.faults: list[str] = []
         self.scaled = 0  # replicas that Cluster Autoscaler has added
         #: zones that it has scaled, and whose bounds have not held that since; what we had last decided then
@@ -290,17 +346,8 @@ class Scene(ClusterObjects):
         self.nodes = self._nodes()
         self.scaled = 0
 
-    def again(self) -> Self:
-        """The same scene, to be played once more."""
-        kept = (self.api, self.clock, self.machine_api, self.objects._lock, *self.objects.resources)
-        memo: dict[int, Any] = {id(one): one for one in kept}
-        played = copy.deepcopy(self, memo)
-        played.clock = copy.copy(self.clock)
-        played.objects.clock = played.clock.now
-        played.api = copy.copy(self.api)
-        played.api.store = played.objects
-        played.api.before, played.api.after = [], [played._look_over]
-        return played
+    def again(self, *shared: object) -> Self:
+        return super().again(self.machine_api, *shared)
 
     # -- the world
     def scale(self, zone: str, replicas: int, manager: str = "cluster-autoscaler") -> None:
@@ -358,12 +405,11 @@ class Scene(ClusterObjects):
         return {item["metadata"]["name"] for item in self.objects.list("nodes")}
 
     def _pass(self, time: timedelta) -> None:
-        """Time goes by, and the controllers do their work."""
         self.clock.at += time
         for _ in range(2):  # what one controller wrote another reads
             self.controllers.step(self.clock.at)
 
-    def _look_over(self, request: Request) -> None:
+    def _check_over(self, request: Request) -> None:
         """After every write of ours: bounds that Cluster Autoscaler could read now are bounds that it can live with."""
         if request.method != "PATCH" or request.manager != "evenkeel":
             return
@@ -374,33 +420,12 @@ class Scene(ClusterObjects):
                 self.overtaken.pop(zone, None)
                 continue
             # What it scales past our bounds meanwhile lasts until our next write there; where bounds and replicas stand
-            # on two objects until our next look, because a version guards only one.
+            # on two objects until our next check, because a version guards only one.
             missed = self.two_objects or self._decision(zone) == self.overtaken.get(zone)
             if zone not in self.overtaken or not missed or not 0 <= low <= high:
                 self.faults.append(f"after {request.path}: {zone} requests {replicas} within {low}..{high}")
 
     # -- Evenkeel
-    def run(self, life: Life | None = None, clusters: Clusters | None = None) -> RunSummary:
-        """One run. KilledError where its life ends; EvenkeelError where the message goes back to the queue.
-
-        ``clusters`` opens the cluster in another way than without a wire.
-        """
-        life = life or Life()
-        return worker(
-            cast("ActionStore", Mortal(self.memory, life, "table")),
-            clusters or WirelessClusters(self.api, life, self.clock),
-            self.clock,
-            cast("Queue", Mortal(FakeQueue(), life, "queue")),
-            bus=self.bus,
-            random_bytes=self.chance.randbytes,
-        )("demo", "a test", plenty)
-
-    def troubled(self, life: Life) -> None:
-        """A run that may end badly, and then a minute and more in which its lease runs out."""
-        with contextlib.suppress(KilledError, EvenkeelError):
-            self.run(life)
-        self._pass(timedelta(seconds=75))
-
     def settle(self) -> None:
         for _ in range(8):
             outcome = self.run()
@@ -474,8 +499,8 @@ class ConvergingScene(Scene):
         if (running := len(self._nodes())) < self.requested:
             self.faults.append(f"{when}: {running} nodes run, {self.requested} did")
 
-    def _look_over(self, request: Request) -> None:
-        super()._look_over(request)
+    def _check_over(self, request: Request) -> None:
+        super()._check_over(request)
         if not self.ready:
             return
         total = sum(self.replicas().values())
@@ -585,8 +610,8 @@ class RemovalScene(_DrainingScene):
         self.memory, table.scene = table, self
         self.needed = False
 
-    def again(self) -> Self:
-        played = super().again()
+    def again(self, *shared: object) -> Self:
+        played = super().again(*shared)
         cast("_NamingStore", played.memory).scene = played
         return played
 
@@ -601,6 +626,18 @@ class RemovalScene(_DrainingScene):
 LARGE, SMALL = "3", "200m"
 
 
+def running_pod(name: str, node: str, cpu: str) -> Object:
+    """Return a pod of a StatefulSet that runs on a node."""
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "web", "controller": True}
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+    metadata = {"name": name, "namespace": "default", "labels": {"app": "web"}, "ownerReferences": [owner]}
+    return {
+        "metadata": metadata,
+        "spec": {"containers": [container], "nodeName": node},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
 class UnneededScene(_DrainingScene):
     """A quiet scene in which every node has a large pod that fills it; the frozen zone's one node as well."""
 
@@ -609,8 +646,8 @@ class UnneededScene(_DrainingScene):
         self.workloads: Workloads | None = None  # no scheduler and no kubelets, where no node is drained
         super().__init__(owner, incident=False, arrived=lambda scene: scene.fill(), **full)
 
-    def again(self) -> Self:
-        played = super().again()
+    def again(self, *shared: object) -> Self:
+        played = super().again(*shared)
         if self.workloads is not None:
             played.run_workloads()
         return played
@@ -633,15 +670,7 @@ class UnneededScene(_DrainingScene):
 
     def pod(self, name: str, node: Object, cpu: str) -> None:
         place = node["metadata"]["name"]
-        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "web", "controller": True}
-        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
-        metadata = {"name": f"{name}-{place.partition('.')[0]}", "namespace": "default", "labels": {"app": "web"}}
-        body = {
-            "metadata": {**metadata, "ownerReferences": [owner]},
-            "spec": {"containers": [container], "nodeName": place},
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
-        }
-        self.objects.create("pods", body)
+        self.objects.create("pods", running_pod(f"{name}-{place.partition('.')[0]}", place, cpu))
 
     def empty(self, zone: str, number: int, *, left: str | None = None) -> None:
         """Take the pods off this many nodes of a zone; ``left``: each keeps a small one instead."""
@@ -687,7 +716,7 @@ SCENES: dict[str, Callable[[str], Scene]] = {
 }
 
 
-def steps_of(scene: Scene) -> list[str]:
+def steps_of(scene: Runs) -> list[str]:
     life = Life()
     scene.again().run(life)
     return life.steps
@@ -699,7 +728,7 @@ def patches_of(scene: Scene, part: str = "") -> list[int]:
 
 
 def dying_at_every_step(
-    scene: Scene, hows: Iterable[How], wrong: Callable[[Scene], list[str]] = lambda scene: scene.problems()
+    scene: Any, hows: Iterable[How], wrong: Callable[[Any], list[str]] = lambda scene: scene.problems()
 ) -> dict[str, list[str]]:
     """What is wrong once all is quiet after a run that came to harm, by the step that it happened at."""
     found = {}

@@ -1,33 +1,31 @@
 """A zone of a simulated cluster whose kubelets stop, on each machine API, read and written as in a real one."""
 
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from evenkeel.application.actions.ports import ActionStore
-from evenkeel.application.ports import Queue
 from evenkeel.domain.model.incidents import IncidentKind
 from sandbox.kube.schema import Object
 from sandbox.kube.workloads import Workloads
 from sandbox.kube.world import ZONES, Pool, World
 from tests.cluster_objects import ClusterObjects
-from tests.crashing import Life, WirelessClusters
-from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, register
-from tests.timed import worker
+from tests.crashing import Runs
+from tests.fakes import FakeClock, register
 
 FULL: dict[str, Any] = {"demand": "full", "autoscaler": "none", "workload": {"access": {"kind": "same"}}}
 DEAD, WELL, OTHER = ZONES
 
 
-class Scene(ClusterObjects):
+class Scene(Runs, ClusterObjects):
     """Three zones of four nodes, each with one large pod."""
 
     def __init__(self, kind: str) -> None:
-        self.clock, self.memory = FakeClock(), InMemoryStore()
+        self.clock = FakeClock()
         pool = Pool(name="workers", minimum=0, maximum=40, replicas=(4, 4, 4))
         world = World(clusters=[kind], pools={kind: [pool]}, clock=self.clock.now, settings=None)
-        super().__init__(world.clusters[kind])
+        Runs.__init__(self)
+        ClusterObjects.__init__(self, world.clusters[kind])
         self.workloads = Workloads(self.objects, control_plane=self.namespace)
         register(self.memory, flavours=[self.flavour], dry_run=False, **FULL)
         container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "3"}}}
@@ -38,13 +36,7 @@ class Scene(ClusterObjects):
 
     def live(self, minutes: int) -> None:
         for _ in range(minutes):
-            worker(
-                cast("ActionStore", self.memory),
-                WirelessClusters(self.api, Life(), self.clock),
-                self.clock,
-                cast("Queue", FakeQueue()),
-                bus=FakeBus(),
-            )("demo", "a test", plenty)
+            self.run()
             for _ in range(4):
                 self.clock.at += timedelta(seconds=15)
                 self.workloads.step(self.clock.at)

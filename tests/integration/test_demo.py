@@ -70,14 +70,20 @@ def test_five_clusters_keep_their_maximum_and_run_their_pods() -> None:
     assert output.count("PoolMaximum kept") == len(five_clusters.KINDS) + 1
 
 
-@pytest.mark.parametrize("lines", [0, 1, 3])
-def test_a_closed_pipe_ends_it_silently(lines: int) -> None:
+@pytest.mark.parametrize(
+    ("lines", "how", "code"),
+    [(0, "pipe", 0), (1, "pipe", 0), (3, "pipe", 0), (1, "interrupt", 130), (6, "interrupt", 130)],
+)
+def test_a_closed_pipe_or_an_interrupt_ends_it_silently(lines: int, how: str, code: int) -> None:
     with subprocess.Popen(_DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as demo:
         assert demo.stdout is not None
         assert demo.stderr is not None
         assert all(demo.stdout.readline() for _ in range(lines))
-        demo.stdout.close()
-        assert (demo.wait(60), demo.stderr.read()) == (0, b"")
+        if how == "pipe":
+            demo.stdout.close()
+        else:
+            demo.send_signal(signal.SIGINT)
+        assert (demo.wait(60), demo.stderr.read()) == (code, b"")
 
 
 def test_a_full_disk_is_one_line() -> None:
@@ -98,13 +104,3 @@ def test_make_ends_a_demo_that_missed_the_interrupt(tmp_path: Path) -> None:
         output, error = demo.communicate(timeout=30)  # all processes have ended, because both pipes are closed
     assert demo.returncode in (2, -signal.SIGINT)
     assert (output, error.count(b"\n") <= 1) == (b"", True), error
-
-
-@pytest.mark.parametrize("lines", [1, 6])
-def test_an_interrupt_ends_it_silently(lines: int) -> None:
-    with subprocess.Popen(_DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as demo:
-        assert demo.stdout is not None
-        assert demo.stderr is not None
-        assert all(demo.stdout.readline() for _ in range(lines))
-        demo.send_signal(signal.SIGINT)
-        assert (demo.wait(60), demo.stderr.read()) == (130, b"")

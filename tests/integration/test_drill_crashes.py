@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
 
@@ -16,7 +15,6 @@ from evenkeel.application.operate import Operate
 from evenkeel.application.ports import sequentially
 from evenkeel.application.rebalancing.check import CheckClusters
 from evenkeel.domain.drill.drill import End
-from evenkeel.record import ClusterRecord
 from tests.crashing import (
     BUSY,
     FROZEN,
@@ -27,7 +25,6 @@ from tests.crashing import (
     Life,
     Mortal,
     Scene,
-    WirelessClusters,
     harmed_at,
 )
 from tests.fakes import FakeBus, FakeQueue, plenty
@@ -36,12 +33,6 @@ from tests.timed import worker
 MINUTE = timedelta(minutes=1)
 BEGIN = {"action": "drill", "cluster": "demo", "zone": IDLE, "for": "30m", "by": "jane", "reason": "a rehearsal"}
 ABORT = {"action": "drill", "cluster": "demo", "abort": True, "by": "jane"}
-
-
-@dataclass(frozen=True)
-class Openers(WirelessClusters):
-    def needs_run(self, record: ClusterRecord) -> bool:
-        return False
 
 
 class DrillScene(Scene):
@@ -55,7 +46,7 @@ class DrillScene(Scene):
     def _ports(self, life: Life) -> dict[str, Any]:
         return {
             "store": Mortal(self.memory, life, "table"),
-            "clusters": Openers(self.api, life, self.clock),
+            "clusters": self.clusters_of(life),
             "queue": Mortal(self.queue, life, "queue"),
             "clock": self.clock,
         }

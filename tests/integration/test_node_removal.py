@@ -116,7 +116,9 @@ class TestMarks:
         assert scene.marks() == []
         assert not any_stored_mark(scene)
 
-    def test_a_mark_that_a_dead_worker_left_on_a_node_is_off_before_others_go(self, quiet: Scene) -> None:
+    @staticmethod
+    def with_a_left_mark(quiet: Scene) -> tuple[Scene, str]:
+        """A zone of four nodes, and the oldest machine there, which a worker marked before it died."""
         scene = quiet.again()
         scene.grow(BUSY, 4)
         scene.settle()
@@ -126,6 +128,10 @@ class TestMarks:
         stored = scene.memory.load("demo")
         state = replace(stored.state.groups.get(id, GroupState()), marked=(oldest,))
         scene.memory.save_group("demo", id, state, stored.versions)
+        return scene, oldest
+
+    def test_a_mark_that_a_dead_worker_left_on_a_node_is_off_before_others_go(self, quiet: Scene) -> None:
+        scene, oldest = self.with_a_left_mark(quiet)
         restore_zone(scene, BUSY, 1)
         assert len(scene.oldest(BUSY)) == 3
         assert oldest in scene.oldest(BUSY)
@@ -133,15 +139,7 @@ class TestMarks:
 
     @pytest.mark.parametrize("keep", [lambda items: [], lambda items: items[::2], lambda items: items[1::2]])
     def test_an_incomplete_list_of_machines_forgets_no_mark(self, quiet: Scene, keep: Callable[[Any], Any]) -> None:
-        scene = quiet.again()
-        scene.grow(BUSY, 4)
-        scene.settle()
-        oldest = scene.oldest(BUSY)[0]
-        annotate(scene, oldest, *scene.machine_api.machines.mark)
-        id = GroupKey(scene.flavour, scene.namespace, scene.name_of(BUSY))
-        stored = scene.memory.load("demo")
-        state = replace(stored.state.groups.get(id, GroupState()), marked=(oldest,))
-        scene.memory.save_group("demo", id, state, stored.versions)
+        scene, _ = self.with_a_left_mark(quiet)
         scene.run(ShortListsLife(keep=keep))
         assert scene.marks() == [] or any_stored_mark(scene)
         scene._pass(timedelta(seconds=75))

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import dataclasses
-import random
 from datetime import timedelta
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import pytest
 
-from evenkeel.application.actions.ports import ActionStore
-from evenkeel.application.errors import EvenkeelError
-from evenkeel.application.ports import Queue
-from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.states import PoolState
 from sandbox.kube.api import Request
-from sandbox.kube.schema import Object
 from sandbox.kube.world import Pool, World
-from tests.crashing import LARGE, How, KilledError, Life, Mortal, WirelessClusters, harmed_at
-from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, register
+from tests.crashing import LARGE, How, Life, Runs, dying_at_every_step, running_pod, steps_of
+from tests.fakes import FakeClock, register
 from tests.parts import replace
-from tests.timed import worker
 
 A, B = "eu-central-1a", "eu-central-1b"
 FIRST = Pool(name="first", minimum=2, maximum=5, replicas=(1, 1), zones=(A, B))
@@ -37,7 +28,7 @@ SPARE = Pool(
 )
 
 
-class ReturnScene:
+class ReturnScene(Runs):
     """Two pools whose nodes are full. The fallback holds its node in zone a for the first pool.
 
     The pods of the held node need ``nodes`` new nodes. The scene begins after so many ``runs``. ``faults`` collects
@@ -45,7 +36,8 @@ class ReturnScene:
     """
 
     def __init__(self, kind: str, *, autoscaler: str = "none", nodes: int = 1, runs: int = 0) -> None:
-        self.clock, self.memory, self.chance = FakeClock(), InMemoryStore(), random.Random(7)
+        super().__init__()
+        self.clock = FakeClock()
         # Gardener gives zone a the only node of such a minimum, and no step takes it.
         self.pools = (FIRST, dataclasses.replace(SPARE, minimum=0) if kind == "gardener" else SPARE)
         world = World(clusters=[kind], pools={kind: self.pools}, clock=self.clock.now, settings=None)
@@ -67,7 +59,7 @@ class ReturnScene:
         state, versions = self.state("spare"), self.memory.load("demo").versions
         self.memory.save_pool("demo", self._id("spare"), replace(state, held_nodes={self._key(): 1}), versions)
         self.there = self._running()
-        self.api.after = [self._look_over]
+        self.api.after = [self._check_over]
         self.run()  # the pool settles for ten minutes
         self._pass(timedelta(minutes=11))
         for _ in range(runs):
@@ -89,18 +81,8 @@ class ReturnScene:
             is_held = pools[name] == "spare" and node["metadata"]["labels"]["topology.kubernetes.io/zone"] == A
             held = name if is_held else held
             for number in range(nodes if is_held else 1):
-                self._pod(f"{name.partition('.')[0]}-{number}", name)
+                self.objects.create("pods", running_pod(f"{name.partition('.')[0]}-{number}", name, LARGE))
         return held
-
-    def _pod(self, name: str, node: str) -> None:
-        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "web", "controller": True}
-        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": LARGE}}}
-        body: Object = {
-            "metadata": {"name": name, "namespace": "default", "ownerReferences": [owner]},
-            "spec": {"containers": [container], "nodeName": node},
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
-        }
-        self.objects.create("pods", body)
 
     def _pass(self, time: timedelta = timedelta(seconds=75)) -> None:
         self.clock.at += time
@@ -118,7 +100,7 @@ class ReturnScene:
             found[group.pool] += group.requested
         return found
 
-    def _look_over(self, request: Request) -> None:
+    def _check_over(self, request: Request) -> None:
         """After every write of ours: the sum, the limits of both pools, and the bounds that an autoscaler reads."""
         if request.method != "PATCH" or request.manager != "evenkeel":
             return
@@ -152,31 +134,10 @@ class ReturnScene:
     def state(self, name: str) -> PoolState:
         return self.memory.load("demo").state.pools[self._id(name)]
 
-    def again(self) -> Self:
-        """The same scene, to be played once more."""
-        kept = (self.api, self.clock, self.objects._lock, *self.objects.resources, self.cluster.autoscaler)
-        played = copy.deepcopy(self, {id(one): one for one in kept})
-        played.clock = copy.copy(self.clock)
-        played.objects.clock = played.clock.now
-        played.api = copy.copy(self.api)
-        played.api.store, played.cluster.api = played.objects, played.api
-        played.api.before, played.api.after = [], [played._look_over]
+    def again(self, *shared: object) -> Self:
+        played = super().again(self.cluster.autoscaler, *shared)
+        played.cluster.api = played.api
         return played
-
-    def run(self, life: Life | None = None) -> RunSummary:
-        life = life or Life()
-        return worker(
-            cast("ActionStore", Mortal(self.memory, life, "table")),
-            WirelessClusters(self.api, life, self.clock),
-            self.clock,
-            cast("Queue", Mortal(FakeQueue(), life, "queue")),
-            random_bytes=self.chance.randbytes,
-        )("demo", "a test", plenty)
-
-    def troubled(self, life: Life) -> None:
-        with contextlib.suppress(KilledError, EvenkeelError):
-            self.run(life)
-        self._pass()
 
     def settle(self) -> None:
         quiet = 0
@@ -223,24 +184,11 @@ def scene(request: pytest.FixtureRequest) -> ReturnScene:
     return ReturnScene(kind, autoscaler=autoscaler, nodes=nodes, runs=runs)
 
 
-def steps_of(scene: ReturnScene) -> list[str]:
-    life = Life()
-    scene.again().run(life)
-    return life.steps
-
-
 @pytest.mark.parametrize("scene", SCENES, indirect=True)
 @pytest.mark.parametrize("how", [How.AFTER, How.LOST])
 def test_a_death_or_a_lost_answer_at_any_request_of_a_return_does_no_harm(scene: ReturnScene, how: How) -> None:
-    found, steps = {}, steps_of(scene)
-    assert len(steps) > 5
-    for at, step in harmed_at(steps, how):
-        played = scene.again()
-        played.troubled(Life(at=at, how=how))
-        played.settle()
-        if problems := played.problems():
-            found[f"{at} {step}"] = problems
-    assert found == {}
+    assert len(steps_of(scene)) > 5
+    assert dying_at_every_step(scene, [how]) == {}
 
 
 @pytest.mark.parametrize("kind", ["gardener", "cluster-api", "openshift"])

@@ -13,8 +13,7 @@ from evenkeel.application.ports import Queue, Remaining, sequentially
 from evenkeel.application.rebalancing.check import CheckClusters
 from evenkeel.application.rebalancing.events import Failure
 from evenkeel.application.rebalancing.failure import RecordFailure
-from evenkeel.application.rebalancing.ports import CheckableClusters, Cluster, Clusters
-from evenkeel.application.rebalancing.run_state import RunSummary
+from evenkeel.application.rebalancing.ports import Cluster
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.relief.model import Relief
 from evenkeel.record import ClusterRecord
@@ -26,9 +25,8 @@ from sandbox.kube.controllers.gardener import GardenerControllers
 from sandbox.kube.controllers.objects import arguments_of
 from sandbox.kube.controllers.shoots import MACHINE_DEPLOYMENTS, SHOOTS
 from sandbox.kube.world import ZONES, Pool, World
-from tests.crashing import How, KilledError, Life, Mortal, WirelessClusters, _Wireless, harmed_at
-from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, register
-from tests.timed import worker
+from tests.crashing import How, KilledError, Life, Runs, WirelessClusters, _Wireless, harmed_at
+from tests.fakes import FakeClock, FakeQueue, plenty, register
 
 Object = dict[str, Any]
 KIND, POOL, A = "gardener-plain", "p", ZONES[0]
@@ -47,26 +45,20 @@ class WithGarden(WirelessClusters):
         return KubernetesCluster(api, record, remaining, consistent=consistent, garden=garden)
 
 
-class CheckedClusters(WithGarden):
-    """The same for looks."""
-
-    def needs_run(self, record: ClusterRecord) -> bool:
-        return False
-
-
-class Scene:
+class Scene(Runs):
     """A pool of three zones with one node each, and room for nine; every ten seconds the cluster lives on, every minute
     a run comes.
     """
 
     def __init__(self, *, relief: bool = True, scale_down: bool = False, **record: Any) -> None:
+        super().__init__()
         self.clock = FakeClock()
         pools = {KIND: [Pool(name=POOL, minimum=0, maximum=9, replicas=(1, 1, 1))]}
         self.world = World(clusters=[KIND], pools=pools, clock=self.clock.now, settings=Flags(scale_down=scale_down))
         self.cluster = self.world.clusters[KIND]
         self.store, controllers = self.cluster.store, self.cluster.controllers
         assert isinstance(controllers, GardenerControllers)
-        self.memory = InMemoryStore()
+        self.api = self.cluster.api
         given = {"shoot_relief": {"garden": ACCESS}} if relief else {}
         register(self.memory, flavours=["gardener"], **given, **record)
         #: replicas that the Worker's actuator has taken away, by machine deployment
@@ -141,12 +133,8 @@ class Scene:
     def spec(self, **fields: Any) -> None:
         self.store.patch(SHOOTS, "garden-demo", "main", {"spec": fields}, manager="kubectl")
 
-    def run(self, life: Life | None = None) -> RunSummary:
-        life = life or Life()
-        clusters = cast("Clusters", WithGarden(self.cluster.api, life, self.clock))
-        queue = cast("Queue", Mortal(FakeQueue(), life, "queue"))
-        memory = cast("ActionStore", Mortal(self.memory, life, "table"))
-        return worker(memory, clusters, self.clock, queue)("demo", "a test", plenty)
+    def clusters_of(self, life: Life) -> WithGarden:
+        return WithGarden(self.api, life, self.clock)
 
     def pool(self) -> PoolPlan:
         plan = self.run().plan
@@ -175,7 +163,7 @@ class Scene:
         return self
 
     def emptied(self) -> "Scene":
-        """Demand falls to what every zone's share of the wish holds, and the autoscaler follows."""
+        """Demand falls to what every zone's share of the value holds, and the autoscaler follows."""
         self.world.set_demand(KIND, POOL, 3)
         self.live(40)
         return self
@@ -230,8 +218,12 @@ def test_quiet_checks_do_not_read_the_garden() -> None:
 
 def checked(scene: Scene) -> list[str]:
     queue, store = FakeQueue(), cast("Any", scene.memory)
-    clusters = cast("CheckableClusters", CheckedClusters(scene.cluster.api, Life(), scene.clock))
-    ports: dict[str, Any] = {"store": store, "clusters": clusters, "queue": queue, "clock": scene.clock}
+    ports: dict[str, Any] = {
+        "store": store,
+        "clusters": scene.clusters_of(Life()),
+        "queue": queue,
+        "clock": scene.clock,
+    }
     before = scene.cluster.api.requests.count(method="PATCH")
     CheckClusters(**ports, dry_run=False, together=sequentially)(["demo"], plenty)
     assert scene.cluster.api.requests.count(method="PATCH") == before
@@ -246,7 +238,7 @@ def test_a_check_writes_nothing_and_queues_what_is_to_be_written() -> None:
     scene.live(10)
     assert checked(scene) == [], "it stands, and nothing happens"
     scene.edit(maximum=9)
-    assert checked(scene) == ["demo"], "somebody has put it back"
+    assert checked(scene) == ["demo"], "another writer has put it back"
 
 
 def test_restore_does_not_end_before_the_worker_has_followed_and_leaves_no_number_of_ours() -> None:

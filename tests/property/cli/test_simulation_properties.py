@@ -68,10 +68,10 @@ def scenarios(draw: st.DrawFn, *, disturbed: bool = True) -> Scenario:
 
 
 class Watched(Run):
-    def look(self) -> None:
+    def check(self) -> None:
         before = {node for group in self.world.groups for node in group.nodes()}
         requested = {pool: sum(g.requested for g in groups) for pool, groups in self.world.of_pool.items()}
-        super().look()
+        super().check()
         gone = [node.name for node in before if node.gone]
         assert not gone, f"running nodes removed at {self.world.now}: {gone}"
         if self.variant.name == ALONE:

@@ -12,13 +12,13 @@ from evenkeel.domain.model.incidents import IncidentKind
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.workload import ZONE, Node, Workload
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
-from tests.broken_nodes import Broken, BrokenStory
 from tests.builders import NOW
 from tests.parts import replace
 from tests.property.rebalancing import test_plan_properties as plans
 from tests.property.worlds import World, pools
-from tests.shrinking import App
+from tests.stories import Broken, BrokenStory
 from tests.workloads import LONG_AGO, node
+from tests.world import App
 
 BOUND = {"node_selector": {ZONE: "a"}}
 
@@ -41,7 +41,7 @@ def test_so_it_does_where_no_controller_retries_a_failed_machine(seed: int) -> N
 
 @pytest.mark.parametrize("stage", ["scale-up", "full"])
 def test_pods_get_nodes_after_all_zones_have_refused_machines_for_good(stage: str) -> None:
-    world = Broken([App("web", 4, milli=2900)], nodes=(4, 4), maximum=60, demand=stage)
+    world = Broken([App("web", 4, milli=2900)], nodes=(4, 4), demand=stage)
     world.fails_for_good = True
     world.apps["web"].pods, world.refusing = 12, {"a", "b"}
     world.settle_pods()
@@ -56,7 +56,7 @@ def test_pods_get_nodes_after_all_zones_have_refused_machines_for_good(stage: st
 @pytest.mark.parametrize("dead", [True, False])
 @pytest.mark.parametrize("nodes", [(10, 10), (10, 10, 10), (4, 0)])
 def test_pods_of_a_dead_zone_run_elsewhere_within_ten_minutes(nodes: tuple[int, ...], *, dead: bool) -> None:
-    world = Broken([App("web", sum(nodes), milli=2900)], nodes=nodes, maximum=60)
+    world = Broken([App("web", sum(nodes), milli=2900)], nodes=nodes)
     world.live(2)
     assert not world.waiting()
     world.outage("a", dead=dead)
@@ -77,7 +77,7 @@ def test_pods_of_a_dead_zone_run_elsewhere_within_ten_minutes(nodes: tuple[int, 
 @example([3, 6], 3)  # without a pause, one pod waits for one dead node after another
 def test_next_to_an_autoscaler_that_orders_anywhere_pods_run_in_the_other_zones(nodes: list[int], seed: int) -> None:
     record = {"demand": "advise", "autoscaler": "cluster-autoscaler"}
-    world = Broken([App("web", sum(nodes), milli=2900)], nodes=nodes, maximum=60, seed=seed, **record)
+    world = Broken([App("web", sum(nodes), milli=2900)], nodes=nodes, seed=seed, **record)
     world.live(3)
     world.outage("a")
     tried: list[str] = []
@@ -96,7 +96,7 @@ def test_next_to_an_autoscaler_that_orders_anywhere_pods_run_in_the_other_zones(
 
 
 def test_without_removals_it_begins_with_pending_pods_and_ends_although_none_is_pending() -> None:
-    world = Broken([App("web", 12, milli=2900)], nodes=(4, 4, 4), maximum=60, demand="scale-up")
+    world = Broken([App("web", 12, milli=2900)], nodes=(4, 4, 4), demand="scale-up")
     world.live(2)
     world.outage("a")
     world.live(20)
@@ -109,7 +109,7 @@ def test_without_removals_it_begins_with_pending_pods_and_ends_although_none_is_
 
 def test_bound_pods_of_a_half_broken_zone_are_placed_one_node_at_a_time() -> None:
     apps = [App("bound", 4, milli=2900, fields=BOUND), App("web", 8, milli=2900)]
-    world = Broken(apps, nodes=(8, 4), maximum=60)
+    world = Broken(apps, nodes=(8, 4))
     world.live(2)
     world.down(world.in_zone("a")[:4])
     world.live(6)
@@ -125,7 +125,7 @@ def test_bound_pods_of_a_half_broken_zone_are_placed_one_node_at_a_time() -> Non
 
 
 def test_nothing_is_ordered_or_removed_while_every_node_is_broken() -> None:
-    world = Broken([App("web", 12, milli=2900)], nodes=(5, 5, 5), maximum=60)
+    world = Broken([App("web", 12, milli=2900)], nodes=(5, 5, 5))
     world.live(1)
     for zone in "abc":
         world.outage(zone)
@@ -140,7 +140,7 @@ def test_nothing_is_ordered_or_removed_while_every_node_is_broken() -> None:
 
 
 def test_a_bound_pod_in_a_dead_zone_leaves_no_nodes_behind() -> None:
-    world = Broken([App("bound", 2, milli=2900, fields=BOUND), App("web", 4, milli=2900)], nodes=(2, 4), maximum=60)
+    world = Broken([App("bound", 2, milli=2900, fields=BOUND), App("web", 4, milli=2900)], nodes=(2, 4))
     world.live(1)
     world.outage("a")
     most = 0
@@ -155,7 +155,7 @@ def test_a_bound_pod_in_a_dead_zone_leaves_no_nodes_behind() -> None:
 
 
 def test_a_dead_zone_that_refuses_machines_gets_one_more_replica_not_one_after_another() -> None:
-    world = Broken([App("bound", 1, milli=2900, fields=BOUND), App("web", 8, milli=2900)], nodes=(5, 4), maximum=60)
+    world = Broken([App("bound", 1, milli=2900, fields=BOUND), App("web", 8, milli=2900)], nodes=(5, 4))
     world.live(3)
     world.refusing = {"a", "b"}
     world.outage("a")

@@ -17,20 +17,21 @@ from tests.builders import key
 from tests.crashing import Life
 from tests.fakes import FakeClock, InMemoryStore, register, register_again
 from tests.parts import make
-from tests.shrinking import App, Story, Valley
+from tests.stories import DemandStory
+from tests.world import App, World
 
 
 @settings(max_examples=15)
 @given(st.integers(0, 1_000_000))
-@example(3924)  # somebody raises replicas five times
+@example(3924)  # another writer raises replicas five times
 @example(977)  # a pod under a budget that lets none go comes onto a node that is on its way out
 @example(1046)  # a removal's replicas are given back by hand, and taken again
 def test_minima_budgets_and_marks_hold_whatever_happens(seed: int) -> None:
-    assert Story(seed).play() == []
+    assert DemandStory(seed).play() == []
 
 
 @st.composite
-def valleys(draw: st.DrawFn) -> Valley:
+def worlds(draw: st.DrawFn) -> World:
     apps = [
         App(
             name=f"app{i}",
@@ -41,33 +42,33 @@ def valleys(draw: st.DrawFn) -> Valley:
         for i in range(draw(st.integers(1, 3)))
     ]
     nodes = draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))
-    return Valley(apps, nodes=nodes, minimum=draw(st.integers(0, sum(nodes))), mark_is_ours=draw(st.booleans()))
+    return World(apps, nodes=nodes, minimum=draw(st.integers(0, sum(nodes))), mark_is_ours=draw(st.booleans()))
 
 
 @settings(max_examples=8)
-@given(valleys())
-def test_pods_of_removed_nodes_need_no_new_node(valley: Valley) -> None:
-    valley.live(15)
-    ordered = valley.ordered  # of what waited in the beginning
+@given(worlds())
+def test_pods_of_removed_nodes_need_no_new_node(world: World) -> None:
+    world.live(15)
+    ordered = world.ordered  # of what waited in the beginning
     for _ in range(40):
-        valley.run()
-        going = set(valley.removed) - valley.lost
-        assert sum(1 for name in going if valley.on(name)) <= 1
-        valley.pass_time()
-    assert valley.faults == []
-    assert sum(valley.requested().values()) >= valley.minimum
-    assert valley.ordered == ordered
+        world.run()
+        going = set(world.removed) - world.lost
+        assert sum(1 for name in going if world.on(name)) <= 1
+        world.pass_time()
+    assert world.faults == []
+    assert sum(world.requested().values()) >= world.minimum
+    assert world.ordered == ordered
 
 
 def test_a_clock_is_written_only_at_its_begin_and_end() -> None:
-    valley = Valley([App("web", 3, milli=3000)], nodes=(2, 1, 1))
-    valley.run()
-    (since,) = valley.clocks().values()
-    saved = _saves(valley, 8)
-    assert (saved, set(valley.clocks().values())) == (0, {since})
-    valley.live(6)
-    assert valley.clocks() == {}
-    assert len(valley.removed) == 1
+    world = World([App("web", 3, milli=3000)], nodes=(2, 1, 1))
+    world.run()
+    (since,) = world.clocks().values()
+    saved = _saves(world, 8)
+    assert (saved, set(world.clocks().values())) == (0, {since})
+    world.live(6)
+    assert world.clocks() == {}
+    assert len(world.removed) == 1
 
 
 @given(days=st.integers(1, 60), failed=st.booleans(), waits=st.booleans())
@@ -85,27 +86,27 @@ def test_clocks_of_unneeded_nodes_do_not_expire(days: int, failed: bool, waits: 
     assert list(found.expired) == []
 
 
-def _saves(valley: Valley, looks: int) -> int:
+def _saves(world: World, checks: int) -> int:
     count = 0
-    for _ in range(looks):
-        valley.pass_time()
+    for _ in range(checks):
+        world.pass_time()
         life = Life()
-        valley.run(life)
+        world.run(life)
         count += sum(step in ("table.save_group", "table.save_pool") for step in life.steps)
     return count
 
 
-def away(valley: Valley) -> None:
-    valley.unread = ClusterUnavailableError("away")
+def away(world: World) -> None:
+    world.unread = ClusterUnavailableError("away")
 
 
-def another_autoscaler(valley: Valley) -> None:
-    valley.another_at_work = True
+def another_autoscaler(world: World) -> None:
+    world.another_at_work = True
 
 
-def changed(**fields: object) -> Callable[[Valley], None]:
-    def change(valley: Valley) -> None:
-        register_again(valley.store, valley.store.load("demo").record.model_copy(update=fields))
+def changed(**fields: object) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        register_again(world.store, world.store.load("demo").record.model_copy(update=fields))
 
     return change
 
@@ -114,70 +115,70 @@ dry, growing_only = changed(dry_run=True), changed(demand="scale-up")
 
 
 @pytest.mark.parametrize("happens", [away, dry, growing_only, another_autoscaler])
-def test_no_node_is_removed_while(happens: Callable[[Valley], None]) -> None:
-    valley = Valley([App("web", 0)], nodes=(2, 2, 2))
-    valley.live(5)
-    assert valley.clocks()
-    happens(valley)
-    valley.live(20)
-    assert valley.removed == []
-    assert bool(valley.clocks()) is (happens is not growing_only)
+def test_no_node_is_removed_while(happens: Callable[[World], None]) -> None:
+    world = World([App("web", 0)], nodes=(2, 2, 2))
+    world.live(5)
+    assert world.clocks()
+    happens(world)
+    world.live(20)
+    assert world.removed == []
+    assert bool(world.clocks()) is (happens is not growing_only)
 
 
 def test_a_dry_run_reports_removals_once() -> None:
-    valley = Valley([App("web", 0)], nodes=(2, 2, 2), dry_run=True)
-    told = []
+    world = World([App("web", 0)], nodes=(2, 2, 2), dry_run=True)
+    decided = []
     for _ in range(25):
-        summary = valley.run()
-        told.append(len(summary.decisions))
-        valley.pass_time()
-    assert (valley.removed, sum(told[:5]), sum(told[5:])) == ([], told[0], 1)
+        summary = world.run()
+        decided.append(len(summary.decisions))
+        world.pass_time()
+    assert (world.removed, sum(decided[:5]), sum(decided[5:])) == ([], decided[0], 1)
 
 
 def test_a_hanging_drain_is_an_incident_and_blocks_its_pool() -> None:
-    valley = Valley([App("web", 3, milli=1000, budget=3)], nodes=(1, 1, 1))
-    valley.slow = True
-    while not valley.removed:
-        valley.live(1)
-    valley.slow, valley.apps["web"].budget = False, 0
-    (first,) = valley.removed
-    valley.live(30)
-    assert valley.removed == [first]
-    (incident,) = valley.store.load("demo").cluster_health.incidents
+    world = World([App("web", 3, milli=1000, budget=3)], nodes=(1, 1, 1))
+    world.slow = True
+    while not world.removed:
+        world.live(1)
+    world.slow, world.apps["web"].budget = False, 0
+    (first,) = world.removed
+    world.live(30)
+    assert world.removed == [first]
+    (incident,) = world.store.load("demo").cluster_health.incidents
     assert (incident.kind, incident.message) == (IncidentKind.DRAIN_HANGS, first)
-    valley.apps["web"].budget = 3
-    valley.live(20)
-    assert valley.store.load("demo").cluster_health.incidents == ()
-    assert len(valley.removed) == 2
-    assert valley.wrong() == []
+    world.apps["web"].budget = 3
+    world.live(20)
+    assert world.store.load("demo").cluster_health.incidents == ()
+    assert len(world.removed) == 2
+    assert world.wrong() == []
 
 
 def test_slow_controllers_delay_the_next_removal() -> None:
-    valley = Valley([App("web", 4, milli=900)], nodes=(2, 1, 1))
-    while not valley.removed:
-        valley.live(1)
-        valley.slow = bool(valley.clocks())
-    before: dict[str, datetime] = valley.clocks()
-    valley.live(5)
-    assert len(valley.removed) == 1
-    others = {name: since for name, since in valley.clocks().items() if name not in valley.removed}
+    world = World([App("web", 4, milli=900)], nodes=(2, 1, 1))
+    while not world.removed:
+        world.live(1)
+        world.slow = bool(world.clocks())
+    before: dict[str, datetime] = world.clocks()
+    world.live(5)
+    assert len(world.removed) == 1
+    others = {name: since for name, since in world.clocks().items() if name not in world.removed}
     assert others == {name: since for name, since in before.items() if name in others}
-    valley.slow = False
-    valley.live(60)
-    assert valley.faults == []
+    world.slow = False
+    world.live(60)
+    assert world.faults == []
 
 
 def test_raised_replicas_keep_a_marked_node() -> None:
-    valley = Valley([App("web", 1, milli=3000)], nodes=(1, 1, 0))
-    valley.slow = True
-    while not valley.removed:
-        valley.live(1)
-    name = valley.removed[0]
-    key = next(key for key, machines in valley.cluster.machines.items() if name in machines)
-    valley.cluster.change(key, requested=valley.cluster.groups[key].requested + 1)
-    valley.apps["web"].pods = 2
-    valley.slow = False
-    valley.pass_time(timedelta(seconds=1))
-    valley.live(5)
-    assert name in valley.node_names()
-    assert valley.wrong() == []
+    world = World([App("web", 1, milli=3000)], nodes=(1, 1, 0))
+    world.slow = True
+    while not world.removed:
+        world.live(1)
+    name = world.removed[0]
+    key = next(key for key, machines in world.cluster.machines.items() if name in machines)
+    world.cluster.change(key, requested=world.cluster.groups[key].requested + 1)
+    world.apps["web"].pods = 2
+    world.slow = False
+    world.pass_time(timedelta(seconds=1))
+    world.live(5)
+    assert name in world.node_names()
+    assert world.wrong() == []

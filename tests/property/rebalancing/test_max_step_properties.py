@@ -1,6 +1,7 @@
 """max_step: no run adds more nodes than that, and the rest follows by itself, whatever becomes of a run."""
 
 from datetime import timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +14,11 @@ from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
 from evenkeel.texts.english import sentences
 from tests.builders import NOW, numbers, pool_plan, zones
 from tests.crashing import How, Life
-from tests.ordering import Town
 from tests.parts import replace
 from tests.property.worlds import World, pools
 from tests.workloads import pod
+from tests.world import CHECK, SERVING
+from tests.world import World as Serving
 
 _ADDS = (Rule.POOL_MINIMUM, Rule.OWN_MINIMUM, Rule.REQUEST_SHARE)
 _PROBES = (Rule.PROBE_FOR_MINIMUM, Rule.PROBE_UNSEEN)
@@ -48,17 +50,24 @@ def test_no_plan_adds_more_than_max_step(world: World, step: int, nodes: int) ->
         assert pool.request.later + pool.request.missing <= nodes
 
 
-class Steps(Town):
+class Steps(Serving):
     """A town that has a run only when one was requested."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**{**SERVING, "takes": 2 * CHECK, **fields})
+
+    @property
+    def total(self) -> int:
+        return sum(self.requested().values())
 
     def follow(self, most: int = 200) -> bool:
         """Run once, then whenever a check is due, and never by a scan. Return True if the chain of checks ends."""
         self.had_incident = False
         self.run()
         for _ in range(most):
-            self.had_incident |= bool(self.store.load("demo").cluster_health.incidents)
-            due = [seconds for _, _, seconds in self.queue.second_looks]
-            self.queue.second_looks.clear()
+            self.had_incident |= bool(self.incidents())
+            due = [seconds for _, _, seconds in self.queue.second_checks]
+            self.queue.second_checks.clear()
             if not due:
                 return True
             self.pass_time(timedelta(seconds=min(due)))
@@ -70,17 +79,17 @@ class Steps(Town):
 def test_nodes_come_step_by_step_without_a_scan(step: int, nodes: int, cause: str) -> None:
     minimum = 3 + nodes if cause == "minimum" else 0
     pods = [pod(f"p{i}", cpu="3") for i in range(nodes)] if cause == "pods" else []
-    town = Steps(pods, max_step=step, pools=[{"name": "workers", "min": minimum, "max": 30}])
+    town = Steps(pods=pods, max_step=step, minimum=minimum)
     if cause == "request":
         town.request("more", nodes)
     assert town.follow()
     assert max(town.runs) <= step
-    assert town.requested == 3 + nodes
+    assert town.total == 3 + nodes
     assert not town.had_incident or cause == "pods"
     if cause == "request":
-        assert town.requests["more"].done
-        assert town.requests["more"].result.startswith(f"{nodes} node")
-        assert "could not be placed" not in town.requests["more"].result
+        assert town.scale_requests()["more"].done
+        assert town.scale_requests()["more"].result.startswith(f"{nodes} node")
+        assert "could not be placed" not in town.scale_requests()["more"].result
 
 
 @given(
@@ -89,7 +98,7 @@ def test_nodes_come_step_by_step_without_a_scan(step: int, nodes: int, cause: st
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from([How.BEFORE, How.AFTER, How.LOST])), max_size=4),
 )
 def test_runs_that_die_neither_lose_nor_repeat_a_step(step: int, nodes: int, deaths: list[tuple[int, How]]) -> None:
-    town = Steps((), max_step=step, takes=1000)
+    town = Steps(max_step=step, takes=1000 * CHECK)
     town.request("more", nodes)
     for at, how in deaths:
         town.run(Life(at=at, how=how))
@@ -97,9 +106,9 @@ def test_runs_that_die_neither_lose_nor_repeat_a_step(step: int, nodes: int, dea
         town.run()
         town.pass_time(STEPS_APART)
     assert max(town.runs) <= step
-    assert town.requested == 3 + nodes
-    assert town.requests["more"].done
-    assert not town.has_open_move
+    assert town.total == 3 + nodes
+    assert town.scale_requests()["more"].done
+    assert not town.has_open_move()
 
 
 def test_nodes_left_to_later_runs_are_reported_once() -> None:
@@ -111,8 +120,8 @@ def test_nodes_left_to_later_runs_are_reported_once() -> None:
 
 
 def test_in_dry_run_no_chain_of_checks_begins() -> None:
-    town = Steps((), max_step=5, dry_run=True, pools=[{"name": "workers", "min": 20, "max": 30}])
+    town = Steps(max_step=5, dry_run=True, minimum=20)
     town.request("more", 4)
     assert town.follow(most=5)
-    assert town.requested == 3
-    assert town.requests["more"].done
+    assert town.total == 3
+    assert town.scale_requests()["more"].done

@@ -14,61 +14,58 @@ from evenkeel.domain.model.water_fill import water_fill
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from tests.builders import key
 from tests.crashing import How, Life
-from tests.ordering import Town
 from tests.workloads import pods
+from tests.world import SERVING, World
 
 Deaths = dict[int, tuple[int, How]]
 RECORD = {"autoscaler": "cluster-autoscaler", "demand": "off"}
 STEP, LOOP = timedelta(seconds=5), timedelta(seconds=10)
 
 
-class Outage(Town):
-    """Zone a has three replicas without machines, for which three pods wait.
+class Outage(World):
+    """Zone a has three replicas without nodes, for which three pods wait.
 
     The autoscaler is away until ``recovers``. Each of its writes lands ``in_flight`` after the loop that decided it,
     and sets what the loop wanted. It counts nothing that it has not ordered itself.
     """
 
     def __init__(self, recovers: timedelta, in_flight: timedelta, max_step: int | None = None) -> None:
-        super().__init__(pods(3, "w", cpu="3"), nodes=(1, 2, 2), maximum=12, max_step=max_step, **RECORD)
+        given = {**SERVING, **RECORD, "nodes": (1, 2, 2), "maximum": 12, "takes": timedelta(seconds=30)}
+        super().__init__(pods=pods(3, "w", cpu="3"), max_step=max_step, **given)
         self.max_step = max_step
-        self.started, self.recovers, self.in_flight = self.clock.at, recovers, in_flight
-        self.cluster.change(key("a"), requested=4, machines=())
+        self.recovers, self.in_flight = recovers, in_flight
+        self.cluster.change(key("a"), requested=4)
         failed = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
         self.store.save_group("demo", key("a"), failed, None)
-        self.limit = self.most = self.requested
-        self.dead = {"a"}
+        self.limit = self.most = sum(self.requested().values())
+        self.refusing = {"a"}
         self.landing: list[tuple[timedelta, Callable[[], None]]] = []
         self.open_orders: list[int] = []
         self.next_loop = timedelta(0)
 
-    @property
-    def age(self) -> timedelta:
-        return self.clock.at - self.started
-
     def live_on(self, time: timedelta = STEP) -> None:
         """Time passes: machines come, writes of the autoscaler land, and its loops decide."""
         assert self.max_step is None or self.runs[-1] <= self.max_step
-        waited = len(self.waiting)
+        waited = len(self.waiting())
         self.pass_time(time)
-        served = waited - len(self.waiting)
+        served = waited - len(self.waiting())
         while served and self.open_orders:
             served -= 1
             self.open_orders.pop()
-        landing, self.landing = self.landing, [each for each in self.landing if each[0] > self.age]
+        landing, self.landing = self.landing, [each for each in self.landing if each[0] > self.age()]
         for due, land in landing:
-            if due <= self.age:
+            if due <= self.age():
                 land()
-        if self.age >= self.next_loop:
-            self.next_loop = self.age + LOOP
-            if self.age >= self.recovers:
+        if self.age() >= self.next_loop:
+            self.next_loop = self.age() + LOOP
+            if self.age() >= self.recovers:
                 self._loop()
-        self.most = max(self.most, self.requested)
+        self.most = max(self.most, sum(self.requested().values()))
 
     def _loop(self) -> None:
         groups = [group for group in self.cluster.groups.values() if group.bounds is not None]
         room = [max(0, group.bounds.max - group.requested) if group.bounds else 0 for group in groups]
-        wanted = max(0, len(self.waiting) - len(self.open_orders))
+        wanted = max(0, len(self.waiting()) - len(self.open_orders))
         shares = water_fill(wanted, [group.requested for group in groups], room)
         for group, more in zip(groups, shares, strict=True):
             if more:
@@ -77,21 +74,19 @@ class Outage(Town):
 
     def _write(self, group: object, size: int) -> None:
         def land() -> None:
-            more = size - self.cluster.groups[group].requested
             self.cluster.change(group, requested=size)
-            self.coming += [(self.clock.at + timedelta(seconds=30), group)] * max(0, more)
 
-        self.landing.append((self.age + self.in_flight, land))
+        self.landing.append((self.age() + self.in_flight, land))
 
 
-def play(outage: Outage, deaths: Deaths, unread: set[int], looks: int = 60) -> None:
-    """A run every five seconds, of which some die; in some looks the pods cannot be read."""
-    for number in range(looks):
+def play(outage: Outage, deaths: Deaths, unread: set[int], checks: int = 60) -> None:
+    """A run every five seconds, of which some die; in some checks the pods cannot be read."""
+    for number in range(checks):
         outage.unread = ClusterUnavailableError("away") if number in unread else None
         at, how = deaths.get(number, (None, How.BEFORE))
         outage.run(Life(at=at, how=how))
         outage.live_on()
-        assert outage.most <= outage.limit, f"{outage.most} requested after {outage.age}"
+        assert outage.most <= outage.limit, f"{outage.most} requested after {outage.age()}"
 
 
 STEPS = st.none() | st.integers(1, 4)
@@ -108,7 +103,7 @@ def test_released_replicas_are_ordered_once_and_pods_run(
 ) -> None:
     outage = Outage(recovers, timedelta(seconds=in_flight), max_step)
     play(outage, deaths, unread)
-    assert outage.waiting == []
+    assert outage.waiting() == []
 
 
 @settings(max_examples=10)
@@ -118,8 +113,8 @@ def test_evenkeel_orders_all_while_the_autoscaler_is_away(
 ) -> None:
     outage = Outage(timedelta(days=1), timedelta(0), max_step)
     play(outage, deaths, unread)
-    assert outage.waiting == []
-    assert outage.requested == outage.limit
+    assert outage.waiting() == []
+    assert sum(outage.requested().values()) == outage.limit
 
 
 def stop(outage: Outage, way: str) -> None:
@@ -139,7 +134,7 @@ def stop(outage: Outage, way: str) -> None:
 @given(DEATHS, st.integers(0, 22), st.sampled_from(["cluster paused", "pool paused", "dry run"]), STEPS)
 def test_a_stop_gives_the_autoscaler_its_room_back(deaths: Deaths, stops: int, way: str, max_step: int | None) -> None:
     outage = Outage(timedelta(days=1), timedelta(0), max_step)
-    play(outage, {}, set(), looks=3)
+    play(outage, {}, set(), checks=3)
     for number in range(30):
         if number == stops:
             stop(outage, way)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from tests.builders import NOW, requested
-from tests.property.survival.test_pods_properties import POLICY, ROOM, find_place, seen
+from tests.property.survival.test_pods_properties import POLICY, find_place, seen
+from tests.world import CORES
 
 Sizes = Mapping[str, Sequence[Sequence[int]]]  # zone -> node -> cores of its pods
 
@@ -34,7 +35,7 @@ def fewest(sizes: Sizes, bound: str = "") -> int:
                     room
                     for other in sizes
                     if other != zone
-                    for room in [*(ROOM - sum(pods) for pods in sizes[other]), *[ROOM] * new[other]]
+                    for room in [*(CORES - sum(pods) for pods in sizes[other]), *[CORES] * new[other]]
                 ],
             )
             for zone in sizes
@@ -51,7 +52,7 @@ def ordered(sizes: Sizes, bound: str = "") -> int:
 @st.composite
 def pools(draw: st.DrawFn, *, sizes: Sequence[int], most: int) -> Sizes:
     zones = "abcd"[: draw(st.integers(2, 4))]
-    pods = st.lists(st.sampled_from(sizes), max_size=ROOM).filter(lambda pods: sum(pods) <= ROOM)
+    pods = st.lists(st.sampled_from(sizes), max_size=CORES).filter(lambda pods: sum(pods) <= CORES)
     return {zone: draw(st.lists(pods, max_size=most // len(zones))) for zone in zones}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -57,14 +58,19 @@ def test_a_check_finds_all_refused_launches_with_at_most_ten_calls(failing: int,
     assert calls(stage).total() <= 10
 
 
-def test_where_aws_does_not_list_the_accounts_activities_in_time_each_group_is_asked() -> None:
-    stage = outage_of(10, 30)
+def refuse(stage: Stage, refuses: Callable[[Json], bool], code: str = "InternalFailure") -> None:
+    """Refuse calls for activities from now on."""
 
     def before(name: str, request: Json) -> None:
-        if name == ACTIVITIES and "AutoScalingGroupName" not in request:
-            raise AwsError("InternalFailure", "it took too long", 500)
+        if name == ACTIVITIES and refuses(request):
+            raise AwsError(code, "it took too long", 400 if code == "Throttling" else 500)
 
     stage.api.before = before
+
+
+def test_where_aws_does_not_list_the_accounts_activities_in_time_each_group_is_asked() -> None:
+    stage = outage_of(10, 30)
+    refuse(stage, lambda request: "AutoScalingGroupName" not in request)
     observed = stage.observe()
     assert (len(failed(observed)), unread(observed)) == (10, {})
     assert calls(stage)[ACTIVITIES] == 1 + 10
@@ -72,12 +78,7 @@ def test_where_aws_does_not_list_the_accounts_activities_in_time_each_group_is_a
 
 def test_a_group_that_is_not_answered_for_is_unknown_and_the_others_are_not() -> None:
     stage = outage_of(10, 30)
-
-    def before(name: str, request: Json) -> None:
-        if name == ACTIVITIES and request.get("AutoScalingGroupName") in (None, "workers-3-1"):
-            raise AwsError("InternalFailure", "it took too long", 500)
-
-    stage.api.before = before
+    refuse(stage, lambda request: request.get("AutoScalingGroupName") in (None, "workers-3-1"))
     observed = stage.observe()
     assert len(failed(observed)) == 9
     assert unread(observed) == {"workers-3-1": Rule.LAUNCHES_UNREAD}
@@ -85,12 +86,7 @@ def test_a_group_that_is_not_answered_for_is_unknown_and_the_others_are_not() ->
 
 def test_where_aws_throttles_the_account_no_group_is_asked() -> None:
     stage = outage_of(10, 30)
-
-    def before(name: str, _request: Json) -> None:
-        if name == ACTIVITIES:
-            raise AwsError("Throttling", "Rate exceeded")
-
-    stage.api.before = before
+    refuse(stage, lambda _: True, "Throttling")
     observed = stage.observe()
     assert set(unread(observed)) == {f"workers-{number}-1" for number in range(10)}
     assert calls(stage)[ACTIVITIES] == 4  # one call and its repeats
@@ -99,12 +95,7 @@ def test_where_aws_throttles_the_account_no_group_is_asked() -> None:
 @pytest.mark.parametrize(("code", "is_asked"), [("InternalFailure", True), ("Throttling", False)])
 def test_a_page_that_is_not_answered_leaves_the_groups_of_the_first_pages_known(code: str, is_asked: bool) -> None:
     stage = outage_of(100, 300)
-
-    def before(name: str, request: Json) -> None:
-        if name == ACTIVITIES and "NextToken" in request:
-            raise AwsError(code, "it took too long", 500)
-
-    stage.api.before = before
+    refuse(stage, lambda request: "NextToken" in request, code)
     observed = stage.observe()
     assert failed(observed) | set(unread(observed)) == {f"workers-{number}-1" for number in range(100)}
     assert len(failed(observed)) > 0

@@ -34,11 +34,11 @@ class Stack:
         now, left = asked[:2], asked[2:]
         if not event.get("list"):
             self.done += now
-        told = [{"cluster": name, "ok": True, "message": self.touched[name]} for name in now if self.touched[name]]
-        told += [{"cluster": name, "ok": False, "message": f"{name}: the time is over"} for name in left]
+        reported = [{"cluster": name, "ok": True, "message": self.touched[name]} for name in now if self.touched[name]]
+        reported += [{"cluster": name, "ok": False, "message": f"{name}: the time is over"} for name in left]
         untouched = sum(self.touched[name] is None for name in now)
         more = {"untouched": untouched} if event.get("list") else {}
-        return {"ok": True, "action": event["action"], "message": "", "clusters": told, "left": left, **more}
+        return {"ok": True, "action": event["action"], "message": "", "clusters": reported, "left": left, **more}
 
 
 def type_(monkeypatch: pytest.MonkeyPatch, stack: Stack, command: str, answer: str = "") -> Result:
@@ -95,12 +95,24 @@ def test_names_of_unhealthy_clusters_are_without_the_others(
     assert (ran.exit_code, ran.stdout.split()) == (4, named)
 
 
-def test_names_of_an_explanation_are_the_clusters_with_incidents_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    incidents = [{"cluster": "a"}, {"cluster": "b"}, {"cluster": "a"}]
-    answer = {"ok": True, "action": "explain", "message": "", "counts": {"clusters": 3}, "incidents": incidents}
+WEB = [{"flavour": "cluster-api", "namespace": "prod", "name": "web-a\nprod/web-b"}]
+
+
+@pytest.mark.parametrize(
+    ("command", "answer", "names"),
+    [
+        ("explain", {"counts": {}, "incidents": [{"cluster": name} for name in "aba"]}, "a\nb\n"),
+        ("status --cluster a", {"cluster": "a", "pools": [{"groups": WEB}]}, "prod/web-a prod/web-b\n"),
+    ],
+    ids=["the clusters with incidents once each", "each name stays on one line"],
+)
+def test_names_are_printed_one_a_line(
+    command: str, answer: dict[str, Any], names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"ok": True, "action": command.split()[0], "message": "", **answer}
     monkeypatch.setattr(stack_client, "ask", lambda *_: answer)
-    ran = CliRunner().invoke(app, ["explain", "--stack", "s", "-o", "name"])
-    assert (ran.exit_code, ran.stdout) == (0, "a\nb\n")
+    ran = CliRunner().invoke(app, [*command.split(), "--stack", "s", "-o", "name"])
+    assert (ran.exit_code, ran.stdout) == (0, names)
 
 
 def test_an_option_with_a_value_that_it_does_not_take_names_the_command() -> None:
@@ -204,14 +216,6 @@ main()
 
 def _pins(file: str) -> set[str]:
     return set(re.findall(r"^([a-z0-9-]+)==", (ROOT / file).read_text(encoding="utf-8"), re.M))
-
-
-def test_names_stay_on_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = [{"flavour": "cluster-api", "namespace": "prod", "name": "web-a\nprod/web-b"}]
-    answer = {"ok": True, "action": "status", "message": "", "cluster": "a", "pools": [{"groups": groups}]}
-    monkeypatch.setattr(stack_client, "ask", lambda *_: answer)
-    ran = CliRunner().invoke(app, ["status", "--stack", "s", "--cluster", "a", "-o", "name"])
-    assert (ran.exit_code, ran.stdout) == (0, "prod/web-a prod/web-b\n")
 
 
 def test_a_stacks_plan_without_a_pool_exits_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:

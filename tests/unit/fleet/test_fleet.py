@@ -34,8 +34,8 @@ from evenkeel_cli.inputs import read_yaml
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, zones
 from tests.fakes import FakeCluster, FakeWorkload, plenty
-from tests.house import House
 from tests.parts import replace
+from tests.stack import Stack
 
 ACCESS = {"kind": "kubeconfig", "secret": "evenkeel/one"}
 DEMAND = {"demand": "full", "autoscaler": "none", "workload": {"access": {"kind": "same"}}}
@@ -47,7 +47,7 @@ def given(**fields: Any) -> dict[str, Any]:
     return {"flavours": ["cluster-api"], "access": ACCESS, "dry_run": False, "pools": POOLS, **fields}
 
 
-class Fleet(House):
+class Fleet(Stack):
     """Three reachable clusters, none of them registered."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Fleet(House):
 
     def clear_queue(self) -> None:
         self.queue.requests.clear()
-        self.queue.second_looks.clear()
+        self.queue.second_checks.clear()
 
     def register_labelled(self) -> None:
         self.apply(
@@ -100,7 +100,7 @@ class Fleet(House):
     def run_all_requested(self, cluster: str) -> None:
         """Carry out the requested runs, delayed ones included."""
         self.carry_out()
-        later, self.queue.second_looks = self.queue.second_looks, []
+        later, self.queue.second_checks = self.queue.second_checks, []
         for requested, reason, _ in later:
             assert requested == cluster
             self.rebalance(requested, reason, plenty)
@@ -284,7 +284,7 @@ class TestApply:
         fleet.apply(blue=given(dry_run=True))
         fleet.apply(blue=given(access={"kind": "eks", "name": "one", "region": "eu-central-1"}))
         asked = [entry for entry in cluster.journal.entries if entry.startswith("rights")]
-        assert asked == ["rights to write", "rights to look", "rights to look"]
+        assert asked == ["rights to write", "rights to check", "rights to check"]
 
     def test_similar_auto_scaling_groups_are_refused_because_the_stack_could_not_write_them(self, fleet: Fleet) -> None:
         access = {"kind": "auto-scaling", "region": "eu-central-1"}
@@ -460,9 +460,9 @@ class TestUnregister:
         fleet.ask("unregister", "blue")
         fleet.queue.requests.clear()  # one of its two runs; the other is enough
         began, times = fleet.clock.at, 0
-        while fleet.queue.second_looks:
-            ((_, reason, seconds),) = fleet.queue.second_looks
-            fleet.queue.second_looks.clear()
+        while fleet.queue.second_checks:
+            ((_, reason, seconds),) = fleet.queue.second_checks
+            fleet.queue.second_checks.clear()
             fleet.clock.at += timedelta(seconds=seconds)
             fleet.bus.away = away is None or fleet.clock.at < began + away
             fleet.rebalance("blue", reason, plenty)
@@ -498,7 +498,7 @@ class TestUnregister:
         )
         assert len(opened) == 60
         assert closed == opened
-        assert fleet.queue.second_looks == []
+        assert fleet.queue.second_checks == []
 
     @pytest.mark.parametrize("scope", [{"clusters": ["blue"]}, {"cluster": "blue"}])
     def test_the_run_that_closes_its_incidents_comes_after_the_invocation(
@@ -506,7 +506,7 @@ class TestUnregister:
     ) -> None:
         fleet.open_incident("blue")
         fleet.operate({"action": "unregister", **scope}, lambda: 60.0)
-        ((_, _, seconds),) = fleet.queue.second_looks
+        ((_, _, seconds),) = fleet.queue.second_checks
         assert seconds > 60
         assert "blue is not registered: Evenkeel closes its incidents now" in fleet.ask("unregister", "blue")["message"]
 
