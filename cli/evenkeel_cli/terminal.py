@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console, RenderableType
 from rich.measure import measure_renderables
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
@@ -79,7 +80,7 @@ def print_line(console: Console, text: Text) -> None:
     if console.is_terminal:
         console.print(text)
     else:
-        print(text.plain, file=console.file, flush=True)
+        console.print(Segments([Segment(text.plain)], new_lines=True), soft_wrap=True)
 
 
 def cell(text: str, style: str = "") -> Text:
