@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from evenkeel.adapters.documents import UnreadableError, read_documents
@@ -163,7 +164,7 @@ def _sort(
         if objects.workload is not None:
             objects.workload.take(item)
         return None if by_node or objects.workload is not None else Reason.of(Rule.NODES_NOT_READ)
-    flavour = next((flavour for flavour in FLAVOURS.values() if _knows(flavour, group, version, kind)), None)
+    flavour = _flavour_with(group, version, kind)
     if flavour is None:
         return _sort_other(item, group, objects)
     if flavour.name not in objects.listings:
@@ -238,10 +239,16 @@ def _complete(
         items = owned.get(scalable_of(member.group), ())
         group = with_machines(member.group, [read_machine(flavour, item, now) for item in items])
         members[number] = replace(member, group=group)
-        nodes |= nodes_of(flavour, group.key, member.scalable, items, now)
+        if objects.workload is not None:
+            nodes |= nodes_of(flavour, group.key, member.scalable, items, now)
     running = running_nodes(flavour, members, machines, objects.nodes) if by_node else {}
     sources = NodeSources(templates=objects.templates, nodes=running)
     return [described(member, flavour, sources).group for member in members]
+
+
+@cache
+def _flavour_with(group: str, version: str, kind: str) -> Flavour | None:
+    return next((flavour for flavour in FLAVOURS.values() if _knows(flavour, group, version, kind)), None)
 
 
 def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:

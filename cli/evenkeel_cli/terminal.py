@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console, RenderableType
 from rich.measure import measure_renderables
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
@@ -85,8 +86,11 @@ def terminal(form: Output = Output.TABLE, *, err: bool = False) -> Console:
 
 
 def print_line(console: Console, text: Text) -> None:
-    """Print a line, which wraps at words on a terminal. In a pipe or file it stays one line."""
-    console.print(text, soft_wrap=not console.is_terminal)
+    """Print a line, which wraps at words on a terminal. In a pipe or file it stays one line, without a style."""
+    if console.is_terminal:
+        console.print(text)
+    else:
+        console.print(Segments([Segment(text.plain)], new_lines=True), soft_wrap=True)
 
 
 def cell(text: str, style: str = "") -> Text:
@@ -115,7 +119,7 @@ def print_table(console: Console, rows: Table) -> None:
         for text in of_column:
             gap = width - text.cell_len
             text.pad_left(gap) if column.justify == "right" else text.pad_right(gap)
-    console.print(Text("\n").join(Text(" ").join(row) for row in zip(*texts, strict=True)), soft_wrap=True)
+    print_line(console, Text("\n").join(Text(" ").join(row) for row in zip(*texts, strict=True)))
 
 
 def _text(cell: RenderableType) -> Text:
