@@ -38,7 +38,7 @@ class Outage(World):
         failed = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
         self.store.save_group("demo", key("a"), failed, None)
         self.limit = self.most = sum(self.requested().values())
-        self.refusing = {"a"}
+        self.refusing, self.waited = {"a"}, 3
         self.landing: list[tuple[timedelta, Callable[[], None]]] = []
         self.open_orders: list[int] = []
         self.next_loop = timedelta(0)
@@ -46,9 +46,9 @@ class Outage(World):
     def live_on(self, time: timedelta = STEP) -> None:
         """Time passes: machines come, writes of the autoscaler land, and its loops decide."""
         assert self.max_step is None or self.runs[-1] <= self.max_step
-        waited = len(self.waiting())
         self.pass_time(time)
-        served = waited - len(self.waiting())
+        served = self.waited - len(self.waiting())
+        self.waited -= served
         while served and self.open_orders:
             served -= 1
             self.open_orders.pop()
