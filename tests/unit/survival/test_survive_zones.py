@@ -428,3 +428,9 @@ def test_a_late_step_ends_if_survival_needs_its_new_node() -> None:
 )
 def test_the_note_of_a_pool_says_what_is_missing(survival: Survival, text: str) -> None:
     assert sentence(survival.note) == text
+
+
+def test_a_value_that_only_a_newer_release_knows_is_as_if_not_set() -> None:
+    """An observation of a stack with a newer release can have it."""
+    newer = [replace(each, own={"survive_zones": "2", "spread": "yes"}) for each in zones((3, 3, 3))]
+    assert pool_plan(newer, numbers(2, 20)).parts.of(Survival) is None

@@ -63,7 +63,14 @@ class FlatGroupState(FailureHistory, ArrivalHistory, ContestHistory):
 def _flat_pool_state() -> type[Any]:
     """Return the JSON form of a ``PoolState``: one object with its fields and its parts."""
     own = [each for each in fields(PoolState) if each.name != "parts"]
-    flat = [(each.name, each.type, field(default=each.default, default_factory=each.default_factory)) for each in own]
+    flat = [
+        (
+            each.name,
+            each.type,
+            field(default=each.default, default_factory=each.default_factory, metadata=each.metadata),
+        )
+        for each in own
+    ]
     parts = [(name, kind | None, field(default=None)) for name, kind in STORED_PARTS.items()]
     return make_dataclass("FlatPoolState", [*flat, *parts], kw_only=True)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.values import BadValueError
 
 _Part = TypeVar("_Part")
 _Value = TypeVar("_Value")
@@ -67,7 +68,10 @@ class Setting(Generic[_Value]):
 
     def of(self, values: Mapping[str, str]) -> _Value:
         """Return the value among those that are set, which are texts by the settings' names."""
-        return self.read(values[self.name]) if self.name in values else self.default
+        try:
+            return self.read(values[self.name]) if self.name in values else self.default
+        except BadValueError:  # an observation of a newer release, which knows more values
+            return self.default
 
 
 def annotation_of(setting: str) -> str:

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from evenkeel.domain.relief.model import Relief
 from evenkeel.domain.relief.relief import PATIENCE, least_that_keeps, least_that_suffices, shares
-from tests.unit.rebalancing.test_relief import Seed
+from tests.unit.relief.test_relief import Seed
 
 REPLICAS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
 
