@@ -18,7 +18,7 @@ how many nodes which group gets, and keeps orders and backoffs.
   included; before 1.30, the size that was read without the placeholders, which may end instances in service.
 - No size at or below the minimum falls (aws_cloud_provider.go, DeleteNodes). Refused placeholders that stay therefore
   end each loop after the provision timeout: no group gets or loses nodes (static_autoscaler.go, fixNodeGroupSize;
-  kubernetes/autoscaler#9043).
+  kubernetes/autoscaler#4760).
 - A timeout starts a backoff, but does not lower the size, because DecreaseTargetSize counts placeholders as nodes. The
   loop then deletes the placeholders as nodes that never registered (removeOldUnregisteredNodes).
 - The only option of a group's tags that this model reads is ``scaledownunneededtime`` (GetAsgOptions).
