@@ -62,7 +62,6 @@ class GroupActivities:
     unread: list[str] = field(default_factory=list)
     oldest: int = 0
     newest: int = 0
-    are_failures: bool = True
     listed: set[str] = field(default_factory=set)  # the instances that DescribeAutoScalingGroups shows
     count: int = 0
 
@@ -73,7 +72,6 @@ class GroupActivities:
         self.oldest = min(self.oldest or began, began)
         description, cause = str(activity.get("Description") or ""), str(activity.get("Cause") or "")
         self.newest = max(self.newest, began)
-        self.are_failures &= activity["StatusCode"] == "Failed"
         self._read_cause(cause)
         if any(part in description for part in _NO_NODES):
             return
@@ -237,9 +235,6 @@ class GroupActivities:
             found.append(Doubt(self.oldest, text))
         if self.unread:
             text = f"{len(self.unread)} activities of {name} have an unknown text, such as {quote(self.unread[0][:80])}"
-            found.append(Doubt(self.newest + 1, text))
-        if self.count and self.are_failures:
-            text = f"all {self.count} activities of {name} have failed: print them without a filter on Status"
             found.append(Doubt(self.newest + 1, text))
         if gap := max(self._gaps(), default=0):
             found.append(Doubt(gap, f"activities of {name} before {_text(gap)} are missing: print all pages"))

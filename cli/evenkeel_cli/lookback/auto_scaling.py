@@ -80,6 +80,9 @@ def read_history(answers: Answers, days: int, now: datetime | None) -> History:
             group.find_hidden(times)
     deleted = sorted(read.keys() - {str(item["AutoScalingGroupName"]) for item in answers.groups} - described.keys())
     lost = {pool: _lost(pool, deleted, read) for pool in pools.values()}
+    if all(activity["StatusCode"] == "Failed" for activity in activities.values()):
+        filtered = Doubt(until + 1, "all activities have failed: print them without a filter on Status")
+        lost = {pool: (*doubts, filtered) for pool, doubts in lost.items()}
     groups = [
         _group(item, read.get(name, GroupActivities(since)), pools[name], trail.get(name, ()), lost[pools[name]])
         for name, item in described.items()
