@@ -127,7 +127,7 @@ class Report:
         usual = median(one.nodes for one in answer.alone) if answer.alone else 0
         return [
             str(number),
-            f"{datetime.fromtimestamp(first, UTC):%m-%d_%H:%M}".replace("_", "\N{NO-BREAK SPACE}"),
+            f"{datetime.fromtimestamp(first, UTC):%m-%dT%H:%M}",
             write_duration((last - first) // 60 * 60),
             " ".join(sorted({self._short(outage.zone) for outage in outages})),
             " ".join(sorted({outage.kind.value for outage in outages})),

@@ -68,7 +68,7 @@ def test_the_first_screen_has_three_sentences_and_a_table(files: Callable[..., l
     assert "off in waiting and" in lines[1]
     assert lines[2].startswith("With Evenkeel, pods would have waited ")
     assert lines[4].split()[:5] == ["from", "for", "zone", "class", "pool"]
-    assert lines[5].startswith("1 01-01")
+    assert lines[5].startswith("1 01-01T00:")
     assert any(line.startswith("not known: former bounds") for line in lines)
 
 
