@@ -6,6 +6,7 @@ desired capacity that ends no instance has no activity: the next change shows it
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -160,19 +161,10 @@ class GroupActivities:
         ends = sorted((one.ended, id) for id, one in self.instances.items() if one.replaced and one.ended is not None)
         kept = set[tuple[str, str]]()
         for ended, old in ends:
-            for start in starts:
-                if abs(start[0] - ended) <= _REPLACED_WITHIN:
-                    starts.remove(start)
-                    kept |= {(old, "ended"), (start[1], "runs")}
-                    break
+            place = bisect_left(starts, (ended - _REPLACED_WITHIN, ""))
+            if place < len(starts) and starts[place][0] <= ended + _REPLACED_WITHIN:
+                kept |= {(old, "ended"), (starts.pop(place)[1], "runs")}
         return kept
-
-    def counted_at(self, at: int) -> int:
-        """Return the instances that exist just before a second, also those that do not run yet."""
-        return sum(
-            (one.began is None or one.began < at) and (one.ended is None or one.ended >= at)
-            for one in self.instances.values()
-        )
 
     def removals(self) -> tuple[int, ...]:
         """Return when the autoscaler has removed running nodes."""
@@ -215,16 +207,18 @@ class GroupActivities:
 
         ``times``: when cluster-autoscaler ordered nodes in groups of the same pool, sorted.
         """
+        ordered: dict[int | None, list[_Instance]] = {}
+        for instance in self.instances.values():
+            ordered.setdefault(instance.ordered, []).append(instance)
         known: int | None = None
         for at, before, after in sorted(self.changes):
             first = after - self.attempts[at]  # the silent fall of an earlier order may be before it
             first = min(first, before if known is None else known)
-            earlier = max((time for time in times if at - _HIDDEN_WITHIN <= time < at), default=None)
-            if first < before and earlier is not None:
-                self.changes[earlier, first, before] = None
-                late = [one for one in self.instances.values() if one.ordered == at]
-                for instance in late[: before - first]:
-                    instance.ordered = earlier
+            place = bisect_left(times, at)
+            if first < before and place and times[place - 1] >= at - _HIDDEN_WITHIN:
+                self.changes[times[place - 1], first, before] = None
+                for instance in ordered.get(at, [])[: before - first]:
+                    instance.ordered = times[place - 1]
             known = after
 
     def doubts(self, name: str) -> tuple[Doubt, ...]:
@@ -242,11 +236,14 @@ class GroupActivities:
 
     def _gaps(self) -> Iterator[int]:
         """Yield until when activities are missing: instances and changes of desired capacity do not fit together."""
-        events = sorted({at for one in self.instances.values() for at in (one.began, one.ended) if at is not None})
+        every = self.instances.values()
+        starts = sorted(one.began for one in every if one.began is not None)
+        ends = sorted(one.ended for one in every if one.ended is not None)
         known: int | None = None
         for at, before, after in sorted(self.changes):
-            is_calm = not any(abs(event - at) <= _SAME_TIME for event in events if event != at)
-            if is_calm and (before < self.counted_at(at) or (known is not None and before > known)):
+            is_calm = not any(_are_near(times, at) for times in (starts, ends))
+            existing = len(every) - len(starts) + bisect_left(starts, at) - bisect_left(ends, at)
+            if is_calm and (before < existing or (known is not None and before > known)):
                 yield at
             known = after
         newest = max((self.instances[id].began or 0 for id in self.listed), default=0)
@@ -259,6 +256,12 @@ class GroupActivities:
                 and one.began < newest
             ):
                 yield newest
+
+
+def _are_near(times: Sequence[int], at: int) -> bool:
+    """Return True if one of the times is within two minutes of a second, but not at it."""
+    near = times[bisect_left(times, at - _SAME_TIME) : bisect_right(times, at + _SAME_TIME)]
+    return any(time != at for time in near)
 
 
 def _changes(cause: str) -> Sequence[tuple[int, int, int]]:

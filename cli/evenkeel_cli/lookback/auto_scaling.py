@@ -106,7 +106,7 @@ def _described(answers: Answers, read: Mapping[str, GroupActivities]) -> dict[st
             zones = sorted(read[name].zones) if name in read else []
             if name in found or not zones or "desiredSize" not in sizes:
                 continue
-            alive = read[name].counted_at(2**62)
+            alive = sum(one.ended is None for one in read[name].instances.values())
             older = [{"InstanceId": f"i-{number}"} for number in range(max(0, sizes["desiredSize"] - alive))]
             tags = {
                 "eks:nodegroup-name": node_group.get("nodegroupName"),
