@@ -32,7 +32,6 @@ _BY_USER = re.compile(r"user request\b.*shrinking the capacity", re.DOTALL)
 _SURPLUS = "difference between desired and actual capacity"
 _REPLACES = re.compile(r"needing to be replaced|instance refresh|rebalanc|replace", re.IGNORECASE)
 _REPLACED_WITHIN = 600  # seconds; a longer gap is an outage, not a replacement
-_PAGE = 100
 _HIDDEN_WITHIN = 60  # seconds between two orders, of which a cause names the second only
 _SAME_TIME = 120  # seconds in which activities may overlap
 
@@ -61,16 +60,12 @@ class GroupActivities:
     zones: set[str] = field(default_factory=set)
     attempts: Counter[int] = field(default_factory=Counter)  # first launches for an order, by its second
     unread: list[str] = field(default_factory=list)
-    oldest: int = 0
     newest: int = 0
     listed: set[str] = field(default_factory=set)  # the instances that DescribeAutoScalingGroups shows
-    count: int = 0
 
     def add(self, activity: Mapping[str, Any]) -> None:
         """Add an activity as boto3 returns it."""
         began = second(activity["StartTime"])
-        self.count += 1
-        self.oldest = min(self.oldest or began, began)
         description, cause = str(activity.get("Description") or ""), str(activity.get("Cause") or "")
         self.newest = max(self.newest, began)
         self._read_cause(cause)
@@ -134,12 +129,6 @@ class GroupActivities:
             after = int(request["desiredCapacity"])
             if before is not None and after < before[2]:
                 self.changes[at, before[2], after] = None
-
-    @property
-    def known_since(self) -> int:
-        """Return since when the activities are whole. A full page may be cut off."""
-        is_cut = self.count > 0 and self.count % _PAGE == 0
-        return max(self.since, self.oldest) if is_cut else self.since
 
     def running(self) -> Levels:
         """Return the running nodes. A node that soon replaces an unhealthy one counts as that one."""
@@ -224,14 +213,11 @@ class GroupActivities:
     def doubts(self, name: str) -> tuple[Doubt, ...]:
         """Return why the activities are not whole."""
         found = []
-        if self.known_since > self.since:
-            text = f"{self.count} activities of {name} are whole pages, and older ones may be cut off: print all pages"
-            found.append(Doubt(self.oldest, text))
         if self.unread:
             text = f"{len(self.unread)} activities of {name} have an unknown text, such as {quote(self.unread[0][:80])}"
             found.append(Doubt(self.newest + 1, text))
         if gap := max(self._gaps(), default=0):
-            found.append(Doubt(gap, f"activities of {name} before {_text(gap)} are missing: print all pages"))
+            found.append(Doubt(gap, f"activities of {name} before {text_of(gap)} are missing: print all pages"))
         return tuple(found)
 
     def _gaps(self) -> Iterator[int]:
@@ -283,5 +269,6 @@ def second(moment: datetime) -> int:
     return int(moment.timestamp())
 
 
-def _text(at: int) -> str:
+def text_of(at: int) -> str:
+    """Return a second as text."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}Z"

@@ -106,7 +106,7 @@ def _missing(history: History, window: Window, needs: Mapping[str, Need]) -> Ite
     if history.step > 60:
         yield f"samples are {history.step} s apart: query the metrics at a step of 60 s or less"
     if window.since < history.since:
-        yield "it begins before the history does"
+        yield "it begins before the history does: print all pages of activities, or choose more --days"
     for pool, need in needs.items():
         for group in history.of_pool(pool):
             yield from (doubt.text for doubt in group.doubts if window.since < doubt.before)

@@ -117,12 +117,9 @@ def test_an_order_that_another_one_hides_is_found_by_its_launches() -> None:
     assert sorted((launch.ordered or 0) - SINCE for launch in group.launches()) == [580, 580, 600]
 
 
-def test_unknown_texts_and_full_pages_are_doubts() -> None:
-    cut = read(*(activity(f"Launching a new EC2 instance: i-{at}", CHANGE, at) for at in range(600, 700)))
-    foreign = read(activity("Eine neue Instanz wird gestartet: i-1", CHANGE, 616))
-    texts = [group.doubts("workers-a")[0].text for group in (cut, foreign)]
-    assert "older ones may be cut off" in texts[0]
-    assert "unknown text, such as 'Eine neue Instanz" in texts[1]
+def test_an_unknown_text_is_a_doubt() -> None:
+    group = read(activity("Eine neue Instanz wird gestartet: i-1", CHANGE, 616))
+    assert "unknown text, such as 'Eine neue Instanz" in group.doubts("workers-a")[0].text
 
 
 def test_a_termination_that_is_missing_is_a_doubt_about_what_was_before() -> None:

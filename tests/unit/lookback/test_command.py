@@ -104,6 +104,17 @@ def test_the_order_of_activities_has_no_effect(files: Callable[..., list[str]]) 
     assert lookback(*files(activities=lambda one: one["Activities"].reverse()), "-o", "json").stdout == usual
 
 
+def test_what_one_page_may_have_cut_off_is_not_judged(files: Callable[..., list[str]]) -> None:
+    def cut(document: dict[str, Any]) -> None:
+        newest = document["Activities"][0]
+        copies = ({**newest, "ActivityId": str(number)} for number in range(100))
+        document["Activities"] = [*copies]
+
+    answer = json.loads(lookback(*files(activities=cut), "-o", "json", "--days", "7", code=4).stdout)
+    assert answer["since"] > "2026-01-01T01"
+    assert any("a file has exactly one page of activities, print all" in one for one in answer["unknown"])
+
+
 def several_zones(document: dict[str, Any]) -> None:
     for group in document["AutoScalingGroups"]:
         group["AvailabilityZones"] = ["eu-west-1a", "eu-west-1b"]
