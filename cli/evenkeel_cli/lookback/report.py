@@ -106,7 +106,7 @@ class Report:
             print_line(console, cell(sentence))
         if self.answers:
             rows = table()
-            for heading in ("", "from", "for", "zone", "class", "pool"):
+            for heading in ("", "from", "for", "outage", "pool"):
                 rows.add_column(heading)
             for heading in ("refused", "waited", "replay", "Evenkeel", "nodes·h"):
                 rows.add_column(heading, justify="right")
@@ -128,8 +128,9 @@ class Report:
             str(number),
             f"{datetime.fromtimestamp(first, UTC):%m-%dT%H:%M}",
             write_duration((last - first) // 60 * 60),
-            " ".join(sorted({self._short(outage.zone) for outage in outages})),
-            " ".join(sorted({outage.kind.value for outage in outages})),
+            " ".join(
+                [*sorted({self._short(outage.zone) for outage in outages}), *sorted({o.kind.value for o in outages})]
+            ),
             " ".join(pools) if len(pools) < 3 else f"{len(pools)} pools",
             str(sum(outage.refused for outage in outages)),
             f"{answer.happened.waiting / _MINUTE:.0f}",

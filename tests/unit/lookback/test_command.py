@@ -67,7 +67,7 @@ def test_the_first_screen_has_three_sentences_and_a_table(files: Callable[..., l
     assert lines[0].startswith("From 2025-12-04 to 2026-01-01, 1 outage met 2 groups of 1 pool: ")
     assert "off in waiting and" in lines[1]
     assert lines[2].startswith("With Evenkeel, pods would have waited ")
-    assert lines[4].split()[:5] == ["from", "for", "zone", "class", "pool"]
+    assert lines[4].split()[:4] == ["from", "for", "outage", "pool"]
     assert lines[5].startswith("1 01-01T00:")
     assert any(line.startswith("not known: former bounds") for line in lines)
 
