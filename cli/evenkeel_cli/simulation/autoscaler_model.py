@@ -185,10 +185,13 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         self._added_at: float | None = None
         self._expander = random.Random(seed)
 
-    def loop(self, groups: Sequence[AnyGroup], demand: Demand, now: float) -> Iterator[Action[AnyGroup]]:
+    def loop(
+        self, groups: Sequence[AnyGroup], demand: Demand, now: float, *, only_cleans_up: bool = False
+    ) -> Iterator[Action[AnyGroup]]:
         """Yield the actions of one loop: for orders that timed out, for pending pods, and for unneeded nodes.
 
-        The caller performs or refuses each action before it requests the next one.
+        The caller performs or refuses each action before it requests the next one. ``only_cleans_up``: an error ends
+        the loop before pods and unneeded nodes.
         """
         self._backoffs = {
             key: backoff
@@ -206,6 +209,8 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             if group.running < group.requested or group.key in self._orders:
                 yield from self._follow_up(group, now)
                 yield from self._remove_unregistered(group, now)
+        if only_cleans_up:
+            return
         pools: dict[str, list[AnyGroup]] = {}
         for group in groups:
             pools.setdefault(group.pool, []).append(group)

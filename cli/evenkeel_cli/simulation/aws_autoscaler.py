@@ -16,12 +16,15 @@ how many nodes which group gets, and keeps orders and backoffs.
   handleInstanceCreationErrors). They are deleted in each loop (core/static_autoscaler.go,
   deleteCreatedNodesWithErrors): desired capacity becomes the number of instances that are listed, those that end
   included; before 1.30, the size that was read without the placeholders, which may end instances in service.
-- No size at or below the minimum falls (aws_cloud_provider.go, DeleteNodes).
+- No size at or below the minimum falls (aws_cloud_provider.go, DeleteNodes). Refused placeholders that stay therefore
+  end each loop after the provision timeout: no group gets or loses nodes (static_autoscaler.go, fixNodeGroupSize;
+  kubernetes/autoscaler#4760).
 - A timeout starts a backoff, but does not lower the size, because DecreaseTargetSize counts placeholders as nodes. The
   loop then deletes the placeholders as nodes that never registered (removeOldUnregisteredNodes).
 - The only option of a group's tags that this model reads is ``scaledownunneededtime`` (GetAsgOptions).
 
-All files are under cluster-autoscaler/ in kubernetes/autoscaler, branch cluster-autoscaler-release-1.37.
+Not modelled: the delay of scale-down after a failed deletion. All files are under cluster-autoscaler/ in
+kubernetes/autoscaler, branch cluster-autoscaler-release-1.37.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -156,6 +159,8 @@ class _Memory:
     wrote_at: float = _NEVER  # the last SetDesired
     seen: dict[str, float] = field(default_factory=dict)  # when each machine was first seen
     refused: frozenset[str] = frozenset()  # the refused placeholders of the last loop
+    wrong_size: tuple[int, int] | None = None  # nodes and size of a group with such placeholders
+    wrong_since: float = _NEVER
 
 
 class AwsAutoscaler:
@@ -165,7 +170,7 @@ class AwsAutoscaler:
     """
 
     def __init__(self, flags: Flags, *, seed: int | str = 0, core: ClusterAutoscaler[NodeGroup] | None = None) -> None:
-        self._version = flags.version
+        self._version, self._timeout = flags.version, flags.provision_timeout
         self.core = core or ClusterAutoscaler(flags, seed=seed, similar=are_similar, unneeded=unneeded_time)
         self.groups: list[NodeGroup] = []
         self._memory: dict[str, _Memory] = {}
@@ -181,9 +186,10 @@ class AwsAutoscaler:
         if now - self._read_at >= REFRESH and not self.refresh(now, observation):
             return
         self._note_nodes(observation)
+        stuck = [group for group in self.groups if self._is_stuck(group, now)]
         for group in self.groups:
             yield from self._give_up_refused(group, now, observation)
-        for action in self.core.loop(self.groups, observation.demand, now):
+        for action in self.core.loop(self.groups, observation.demand, now, only_cleans_up=bool(stuck)):
             match action:
                 case Increase(group, nodes):
                     yield from self.set_desired(group, group.requested + nodes, now)
@@ -291,6 +297,14 @@ class AwsAutoscaler:
             self.core.register_failure(group, len(new), now, "placeholder-cannot-be-fulfilled")
         if refused:
             yield from self.delete_placeholders(group, now, observation)
+
+    def _is_stuck(self, group: NodeGroup, now: float) -> bool:
+        """Return True if refused placeholders have kept the group's size wrong for the provision timeout."""
+        memory = self._memory[group.key]
+        size = (group.running, group.requested) if group.placeholders and group.refused else None
+        if size is None or size != memory.wrong_size:
+            memory.wrong_size, memory.wrong_since = size, now
+        return size is not None and now - memory.wrong_since > self._timeout
 
     def delete(self, group: NodeGroup, machine: model.Machine, now: float, observation: Observation) -> Iterator[Order]:
         """Yield the order that deletes a machine. To delete an instance that ends needs no order."""

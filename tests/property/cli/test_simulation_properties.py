@@ -30,6 +30,7 @@ def steps(draw: st.DrawFn, most: int) -> list[dict[str, Any]]:
 def scenarios(draw: st.DrawFn, *, disturbed: bool = True) -> Scenario:
     """One or two pools in two or three zones that run out of machines, under any demand. Sums start within bounds."""
     zones = list("abc")[: draw(st.integers(2, 3))]
+    flavour = draw(st.sampled_from(["cluster-api", "auto-scaling"]))
     pools, demand = [], []
     for name in ("one", "two")[: draw(st.integers(1, 2))]:
         most = draw(st.integers(len(zones), 15))
@@ -43,6 +44,7 @@ def scenarios(draw: st.DrawFn, *, disturbed: bool = True) -> Scenario:
     return read_scenario(
         {
             "name": "drawn",
+            "flavour": flavour,
             "duration": f"{LENGTH}m",
             "seed": draw(st.integers(0, 9)),
             "zones": [
@@ -60,7 +62,9 @@ def scenarios(draw: st.DrawFn, *, disturbed: bool = True) -> Scenario:
             "demand": demand,
             "fences": draw(spans(zones)),
             "frozen": [{"pool": "one", **span} for span in draw(spans(zones))] if disturbed else [],
-            "bad_bounds": [{"pool": "one", **span} for span in draw(spans(zones))] if disturbed else [],
+            "bad_bounds": [{"pool": "one", **span} for span in draw(spans(zones))]
+            if disturbed and flavour == "cluster-api"
+            else [],
             "autoscaler": {"balance": draw(st.booleans())},
         },
         "drawn",
@@ -68,10 +72,10 @@ def scenarios(draw: st.DrawFn, *, disturbed: bool = True) -> Scenario:
 
 
 class Watched(Run):
-    def look(self) -> None:
+    def check(self) -> None:
         before = {node for group in self.world.groups for node in group.nodes()}
         requested = {pool: sum(g.requested for g in groups) for pool, groups in self.world.of_pool.items()}
-        super().look()
+        super().check()
         gone = [node.name for node in before if node.gone]
         assert not gone, f"running nodes removed at {self.world.now}: {gone}"
         if self.variant.name == ALONE:

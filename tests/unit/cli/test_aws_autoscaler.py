@@ -168,11 +168,20 @@ def test_an_old_failure_counts_after_a_restart_at_the_second_read_and_starts_no_
     assert not autoscaler.core.in_backoff("a", 1060)
 
 
-def test_placeholders_at_the_minimum_are_kept() -> None:
-    aws, autoscaler = account(0, a=(2, 9)), AwsAutoscaler(Flags())
+def test_refused_placeholders_at_the_minimum_are_kept_and_stop_all_groups_after_the_timeout() -> None:
+    aws, autoscaler = account(0, a=(2, 2)), AwsAutoscaler(Flags())
     aws.change("a", desired=2)
     aws.refuse("a")
-    assert [aws.loop(autoscaler, second) for second in range(0, 1800, 10)] == [[]] * 180
+    assert [aws.loop(autoscaler, second) for second in range(0, 900, 10)] == [[]] * 90
+    aws.pods = 1
+    assert aws.loop(autoscaler, 950) == [SetDesired("b", 1)]
+    aws.launch("b", 1)
+    assert aws.loop(autoscaler, 960) == []
+    aws.pods = 2
+    assert [aws.loop(autoscaler, second) for second in range(970, 1800, 10)] == [[]] * 83
+    aws.change("a", bounds=Bounds(0, 2))
+    assert aws.loop(autoscaler, 1860) == [SetDesired("a", 0)]
+    assert len(aws.loop(autoscaler, 1870)) == 1
 
 
 def test_placeholders_below_a_minimum_that_more_than_runs_are_asked_for_in_vain_in_each_loop() -> None:
