@@ -1,8 +1,8 @@
 """The command `evenkeel`, with one module per subcommand.
 
 Exit codes: 0 done; 1 a cluster or a stack did not answer; 2 bad input, one line per fault; 3 some pool is invalid;
-4 a cluster has an incident or is not checked yet, or a plan has no pool; 5 a cluster is not ready, or the action is
-only planned (dry run); 130 interrupted.
+4 a cluster has an incident or is not checked yet, a plan has no pool, or lookback has no verdict; 5 a cluster is not
+ready, or the action is only planned (dry run); 130 interrupted.
 """
 
 import os

@@ -6,6 +6,7 @@ desired capacity that ends no instance has no activity: the next change shows it
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,6 @@ _BY_USER = re.compile(r"user request\b.*shrinking the capacity", re.DOTALL)
 _SURPLUS = "difference between desired and actual capacity"
 _REPLACES = re.compile(r"needing to be replaced|instance refresh|rebalanc|replace", re.IGNORECASE)
 _REPLACED_WITHIN = 600  # seconds; a longer gap is an outage, not a replacement
-_PAGE = 100
 _HIDDEN_WITHIN = 60  # seconds between two orders, of which a cause names the second only
 _SAME_TIME = 120  # seconds in which activities may overlap
 
@@ -60,20 +60,14 @@ class GroupActivities:
     zones: set[str] = field(default_factory=set)
     attempts: Counter[int] = field(default_factory=Counter)  # first launches for an order, by its second
     unread: list[str] = field(default_factory=list)
-    oldest: int = 0
     newest: int = 0
-    are_failures: bool = True
     listed: set[str] = field(default_factory=set)  # the instances that DescribeAutoScalingGroups shows
-    count: int = 0
 
     def add(self, activity: Mapping[str, Any]) -> None:
         """Add an activity as boto3 returns it."""
         began = second(activity["StartTime"])
-        self.count += 1
-        self.oldest = min(self.oldest or began, began)
         description, cause = str(activity.get("Description") or ""), str(activity.get("Cause") or "")
         self.newest = max(self.newest, began)
-        self.are_failures &= activity["StatusCode"] == "Failed"
         self._read_cause(cause)
         if any(part in description for part in _NO_NODES):
             return
@@ -136,12 +130,6 @@ class GroupActivities:
             if before is not None and after < before[2]:
                 self.changes[at, before[2], after] = None
 
-    @property
-    def known_since(self) -> int:
-        """Return since when the activities are whole. A full page may be cut off."""
-        is_cut = self.count > 0 and self.count % _PAGE == 0
-        return max(self.since, self.oldest) if is_cut else self.since
-
     def running(self) -> Levels:
         """Return the running nodes. A node that soon replaces an unhealthy one counts as that one."""
         kept = self._replacements()
@@ -162,19 +150,10 @@ class GroupActivities:
         ends = sorted((one.ended, id) for id, one in self.instances.items() if one.replaced and one.ended is not None)
         kept = set[tuple[str, str]]()
         for ended, old in ends:
-            for start in starts:
-                if abs(start[0] - ended) <= _REPLACED_WITHIN:
-                    starts.remove(start)
-                    kept |= {(old, "ended"), (start[1], "runs")}
-                    break
+            place = bisect_left(starts, (ended - _REPLACED_WITHIN, ""))
+            if place < len(starts) and starts[place][0] <= ended + _REPLACED_WITHIN:
+                kept |= {(old, "ended"), (starts.pop(place)[1], "runs")}
         return kept
-
-    def counted_at(self, at: int) -> int:
-        """Return the instances that exist just before a second, also those that do not run yet."""
-        return sum(
-            (one.began is None or one.began < at) and (one.ended is None or one.ended >= at)
-            for one in self.instances.values()
-        )
 
     def removals(self) -> tuple[int, ...]:
         """Return when the autoscaler has removed running nodes."""
@@ -217,41 +196,40 @@ class GroupActivities:
 
         ``times``: when cluster-autoscaler ordered nodes in groups of the same pool, sorted.
         """
+        ordered: dict[int | None, list[_Instance]] = {}
+        for instance in self.instances.values():
+            ordered.setdefault(instance.ordered, []).append(instance)
         known: int | None = None
         for at, before, after in sorted(self.changes):
             first = after - self.attempts[at]  # the silent fall of an earlier order may be before it
             first = min(first, before if known is None else known)
-            earlier = max((time for time in times if at - _HIDDEN_WITHIN <= time < at), default=None)
-            if first < before and earlier is not None:
-                self.changes[earlier, first, before] = None
-                late = [one for one in self.instances.values() if one.ordered == at]
-                for instance in late[: before - first]:
-                    instance.ordered = earlier
+            place = bisect_left(times, at)
+            if first < before and place and times[place - 1] >= at - _HIDDEN_WITHIN:
+                self.changes[times[place - 1], first, before] = None
+                for instance in ordered.get(at, [])[: before - first]:
+                    instance.ordered = times[place - 1]
             known = after
 
     def doubts(self, name: str) -> tuple[Doubt, ...]:
         """Return why the activities are not whole."""
         found = []
-        if self.known_since > self.since:
-            text = f"{self.count} activities of {name} are whole pages, and older ones may be cut off: print all pages"
-            found.append(Doubt(self.oldest, text))
         if self.unread:
             text = f"{len(self.unread)} activities of {name} have an unknown text, such as {quote(self.unread[0][:80])}"
             found.append(Doubt(self.newest + 1, text))
-        if self.count and self.are_failures:
-            text = f"all {self.count} activities of {name} have failed: print them without a filter on Status"
-            found.append(Doubt(self.newest + 1, text))
         if gap := max(self._gaps(), default=0):
-            found.append(Doubt(gap, f"activities of {name} before {_text(gap)} are missing: print all pages"))
+            found.append(Doubt(gap, f"activities of {name} before {text_of(gap)} are missing: print all pages"))
         return tuple(found)
 
     def _gaps(self) -> Iterator[int]:
         """Yield until when activities are missing: instances and changes of desired capacity do not fit together."""
-        events = sorted({at for one in self.instances.values() for at in (one.began, one.ended) if at is not None})
+        every = self.instances.values()
+        starts = sorted(one.began for one in every if one.began is not None)
+        ends = sorted(one.ended for one in every if one.ended is not None)
         known: int | None = None
         for at, before, after in sorted(self.changes):
-            is_calm = not any(abs(event - at) <= _SAME_TIME for event in events if event != at)
-            if is_calm and (before < self.counted_at(at) or (known is not None and before > known)):
+            is_calm = not any(_are_near(times, at) for times in (starts, ends))
+            existing = len(every) - len(starts) + bisect_left(starts, at) - bisect_left(ends, at)
+            if is_calm and (before < existing or (known is not None and before > known)):
                 yield at
             known = after
         newest = max((self.instances[id].began or 0 for id in self.listed), default=0)
@@ -264,6 +242,12 @@ class GroupActivities:
                 and one.began < newest
             ):
                 yield newest
+
+
+def _are_near(times: Sequence[int], at: int) -> bool:
+    """Return True if one of the times is within two minutes of a second, but not at it."""
+    near = times[bisect_left(times, at - _SAME_TIME) : bisect_right(times, at + _SAME_TIME)]
+    return any(time != at for time in near)
 
 
 def _changes(cause: str) -> Sequence[tuple[int, int, int]]:
@@ -285,5 +269,6 @@ def second(moment: datetime) -> int:
     return int(moment.timestamp())
 
 
-def _text(at: int) -> str:
+def text_of(at: int) -> str:
+    """Return a second as text."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}Z"

@@ -16,11 +16,12 @@ from evenkeel.domain.model.groups import GroupKey, Identity, NodeGroup
 from evenkeel.validation import ConfigError
 from evenkeel_cli.aws_documents import AwsDocuments, answer_of, is_of_cluster
 from evenkeel_cli.aws_names import is_called_other, plain_name, stems, without_zone
-from evenkeel_cli.lookback.activities import GroupActivities, second
+from evenkeel_cli.lookback.activities import GroupActivities, second, text_of
 from evenkeel_cli.lookback.history import Doubt, GroupHistory, History, KnownBounds
 
 SOURCE = "Auto Scaling"
 _DAY = 86400
+_PAGE = 100
 _LONGEST = 42  # days that AWS keeps activities
 _WRITES = ("SetDesiredCapacity", "UpdateAutoScalingGroup")
 _NO_TRAIL = "former bounds of groups, and desired capacities that fell without an activity (CloudTrail has both)"
@@ -32,6 +33,7 @@ class Answers(AwsDocuments):
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Mapping[str, Any]] = []
+        self.cut_before = 0  # a file with one page of activities has none before this second
 
     def read_files(self, files: Sequence[tuple[str, str]]) -> None:
         """Add the answers of files, given as (name, text). Raises ConfigError with a line per fault."""
@@ -54,7 +56,11 @@ class Answers(AwsDocuments):
         answer = answer_of(document)
         if answer is None:
             return ["no answer of the AWS command line: give describe-scaling-activities with --output json"]
-        return self.add(answer)
+        before = len(self.activities)
+        faults = self.add(answer)
+        if not faults and len(page := self.activities[before:]) == _PAGE:
+            self.cut_before = max(self.cut_before, min(second(activity["StartTime"]) for activity in page))
+        return faults
 
 
 def read_history(answers: Answers, days: int, now: datetime | None) -> History:
@@ -80,6 +86,9 @@ def read_history(answers: Answers, days: int, now: datetime | None) -> History:
             group.find_hidden(times)
     deleted = sorted(read.keys() - {str(item["AutoScalingGroupName"]) for item in answers.groups} - described.keys())
     lost = {pool: _lost(pool, deleted, read) for pool in pools.values()}
+    if all(activity["StatusCode"] == "Failed" for activity in activities.values()):
+        filtered = Doubt(until + 1, "all activities have failed: print them without a filter on Status")
+        lost = {pool: (*doubts, filtered) for pool, doubts in lost.items()}
     groups = [
         _group(item, read.get(name, GroupActivities(since)), pools[name], trail.get(name, ()), lost[pools[name]])
         for name, item in described.items()
@@ -90,8 +99,18 @@ def read_history(answers: Answers, days: int, now: datetime | None) -> History:
         unknown.append(
             f"groups that are deleted, because their bounds and first instances are lost: {deleted[0]}{more}"
         )
-    known = max(read[name].known_since if name in read else since for name in described)
-    return History(source=SOURCE, since=known, until=until, step=1, groups=tuple(groups), unknown=tuple(unknown))
+    if answers.cut_before > since:
+        unknown.append(
+            f"anything before {text_of(answers.cut_before)}: a file has exactly one page of activities, print all"
+        )
+    return History(
+        source=SOURCE,
+        since=max(since, answers.cut_before),
+        until=until,
+        step=1,
+        groups=tuple(groups),
+        unknown=tuple(unknown),
+    )
 
 
 def _described(answers: Answers, read: Mapping[str, GroupActivities]) -> dict[str, Mapping[str, Any]]:
@@ -103,7 +122,7 @@ def _described(answers: Answers, read: Mapping[str, GroupActivities]) -> dict[st
             zones = sorted(read[name].zones) if name in read else []
             if name in found or not zones or "desiredSize" not in sizes:
                 continue
-            alive = read[name].counted_at(2**62)
+            alive = sum(one.ended is None for one in read[name].instances.values())
             older = [{"InstanceId": f"i-{number}"} for number in range(max(0, sizes["desiredSize"] - alive))]
             tags = {
                 "eks:nodegroup-name": node_group.get("nodegroupName"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
@@ -20,7 +20,7 @@ from evenkeel_cli.simulate import check_plot, write_plot
 from evenkeel_cli.terminal import LookbackForm, Output, fail, progress, say_document, terminal
 
 _NO_VERDICT = 4
-_MOST_PLAYED = timedelta(days=5)  # hours of the simulation that two minutes of CPU are enough for
+_MOST_PLAYED = 750 * 3600  # seconds of a pool that less than two minutes of CPU are enough for
 _LONGEST = 42
 
 
@@ -90,11 +90,11 @@ def _read(inputs: Inputs) -> History:
 def _answers(history: History, windows: Sequence[Window]) -> list[Answer]:
     """Return the answers about windows in order of time. Those with the most waiting are played first."""
     found: dict[Window, Answer] = {}
-    left = int(_MOST_PLAYED.total_seconds())
+    left = _MOST_PLAYED
     order = sorted(windows, key=lambda window: -sum(outage.refused for outage in window.outages))
     with progress("replay", "outages", len(windows)) as report:
         for number, window in enumerate(order, 1):
-            left -= window.until - window.since
+            left -= (window.until - window.since) * len(window.pools)
             found[window] = answer(history, window) if left >= 0 else unplayed(history, window)
             report(number)
     return [found[window] for window in windows]

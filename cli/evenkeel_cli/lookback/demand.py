@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 
 from evenkeel_cli.lookback.history import GroupHistory, Level, Levels, Order, level_at
 from evenkeel_cli.simulation.autoscaler_model import Flags
@@ -136,7 +137,7 @@ class _Reader:
         """Return the nodes that come in a group with a backoff. The autoscaler does not wait for them."""
         if not self._refused[group.name] or at - self._refused[group.name] > Flags.backoff:
             return 0
-        return sum(launch.comes_at(at - 1) and at < launch.runs for launch in group.launches)
+        return sum(at < launch.runs for launch in group.coming_at(at - 1))
 
     def _judge(self, wave: Wave) -> None:
         """Note a wave that passes over a group with room and fewer nodes."""
@@ -162,20 +163,24 @@ class _Reader:
 
 def first_refusal(group: GroupHistory, order: Order) -> int | None:
     """Return when the first node of an order was refused; None: none was."""
-    later = (other.at for other in group.orders if other.at > order.at + _REFUSED_LATE)
-    end = min(order.at + _REFUSED_WITHIN, next(later, 2**62))
-    return next((refusal.at for refusal in group.refusals if order.at <= refusal.at < end), None)
+    at = attrgetter("at")
+    following = bisect_right(group.orders, order.at + _REFUSED_LATE, key=at)
+    end = order.at + _REFUSED_WITHIN
+    if following < len(group.orders):
+        end = min(end, group.orders[following].at)
+    place = bisect_left(group.refusals, order.at, key=at)
+    return group.refusals[place].at if place < len(group.refusals) and group.refusals[place].at < end else None
 
 
 def has_or_gets(group: GroupHistory, at: int) -> int:
     """Return the nodes of a group that run, or that come and are not refused yet."""
-    coming = sum(launch.comes_at(at) for launch in group.launches)
-    place = bisect_left(group.orders, at + 1, key=lambda order: order.at)
+    coming = len(group.coming_at(at))
+    place = bisect_right(group.orders, at, key=attrgetter("at"))
     if place:
         last = group.orders[place - 1]
         refused = first_refusal(group, last)
-        if refused is not None and at < refused:
-            coming += max(0, last.nodes - sum(launch.ordered == last.at for launch in group.launches))
+        if refused is not None and (at < refused or at - last.at <= _WAVE):  # refused within the loop: not read yet
+            coming += max(0, last.nodes - sum(launch.ordered == last.at for launch in group.coming_at(last.at)))
     return level_at(group.running, at) + coming
 
 

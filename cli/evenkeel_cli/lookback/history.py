@@ -8,6 +8,8 @@ from operator import attrgetter
 
 from evenkeel.domain.model.failures import FailureClass
 
+_LONGEST_LAUNCH, _LONGEST_WAIT = 5400, 900  # seconds from a launch to a node, and from an order to its launch
+
 
 @dataclass(frozen=True)
 class Level:
@@ -87,9 +89,16 @@ class GroupHistory:
     orders: tuple[Order, ...] = ()
     removals: tuple[int, ...] = ()  # when the autoscaler removed a running node; a second is there once per node
     losses: tuple[int, ...] = ()  # when a running node ended that nothing replaced soon
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[Refusal, ...] = ()  # in order of time, as are orders, removals and launches
     launches: tuple[Launch, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+
+    def coming_at(self, second: int) -> list[Launch]:
+        """Return the launches of nodes that are ordered at a second, and do not run yet."""
+        began = attrgetter("began")
+        first = bisect_right(self.launches, second - _LONGEST_LAUNCH, key=began)
+        last = bisect_right(self.launches, second + _LONGEST_WAIT, key=began)
+        return [launch for launch in self.launches[first:last] if launch.comes_at(second)]
 
     def bounds_at(self, second: int) -> KnownBounds:
         """Return the bounds at a second."""

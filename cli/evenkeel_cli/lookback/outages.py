@@ -1,5 +1,6 @@
 """Find the outages of a history, and the hours around them that are worth playing."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -71,7 +72,8 @@ def _outages(pool: str, zone: str, groups: Sequence[GroupHistory], refusals: Seq
     run: list[Refusal] = []
     for refusal in sorted(refusals, key=lambda one: one.at):
         last = run[-1].at if run else 0
-        ended = any(last + _TOGETHER < began < refusal.at - _TOGETHER for began in successes)
+        place = bisect_right(successes, last + _TOGETHER)
+        ended = place < len(successes) and successes[place] < refusal.at - _TOGETHER
         if run and (ended or refusal.at - last > _GAP):
             yield _outage(pool, zone, groups, run, successes)
             run = []
@@ -102,7 +104,7 @@ def _outage(
 def _nodes(groups: Sequence[GroupHistory], zone: str, at: int) -> int:
     """Return the nodes in a zone that run, or whose launch has begun."""
     return sum(
-        level_at(group.running, at) + sum(launch.began <= at < launch.runs for launch in group.launches)
+        level_at(group.running, at) + sum(launch.began <= at for launch in group.coming_at(at))
         for group in groups
         if not zone or zone in group.zones
     )
@@ -127,7 +129,7 @@ def windows_of(history: History, outages: Sequence[Outage]) -> list[Window]:
 
 def _calm_before(groups: Sequence[GroupHistory], at: int) -> int:
     """Return a second at which no node comes."""
-    while coming := [launch for group in groups for launch in group.launches if launch.comes_at(at)]:
+    while coming := [launch for group in groups for launch in group.coming_at(at)]:
         at = min(launch.began if launch.ordered is None else launch.ordered for launch in coming) - BEFORE
     return at
 

@@ -22,10 +22,10 @@ from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_dura
 WAITING_OFF, HOURS_OFF = 0.15, 0.03  # a replay that is further off explains nothing
 _LITTLE, _SAME = 300, 0.15  # node-seconds and share of waiting that are no difference
 _HOUR = 3600
-# What is not known: the second in the autoscaler's interval of reads, and for Evenkeel, which probes more often, when
-# an outage ended (0: the earliest end, 1: a likely one, 2: the latest).
-_LIKELY = 1
-_GUESSES = ((0, _LIKELY), (20, 0), (40, 2))
+# What is not known: the second in the autoscaler's interval of reads and, which matters to Evenkeel because it probes
+# more often, when an outage ended.
+_SHIFTS = (0, 20, 40)
+_EARLIEST, _LIKELY, _LATEST = range(3)
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,12 @@ def answer(history: History, window: Window) -> Answer:
     missing = tuple(dict.fromkeys(_missing(history, window, needs)))
     if missing:
         return Answer(window, happened, missing=missing)
-    documents = [scenario_document(history, window, needs, shift, _LIKELY) for shift, _ in _GUESSES]
+    documents = [scenario_document(history, window, needs, shift, _LIKELY) for shift in _SHIFTS]
     alone = tuple(_figures(_play(document, Variant(name=STATIC, evenkeel=False))) for document in documents)
     if off := tuple(_off(happened, alone)):
         return Answer(window, happened, alone=alone, missing=off, scenario=documents[0])
-    runs = []
-    for shift, end in _GUESSES:
-        document = scenario_document(history, window, needs, shift, end)
-        runs.append(_play(document, None))
+    ends = [scenario_document(history, window, needs, 0, end) for end in (_EARLIEST, _LATEST)]
+    runs = [_play(document, None) for document in ends]
     return Answer(
         window,
         happened,
@@ -108,7 +106,7 @@ def _missing(history: History, window: Window, needs: Mapping[str, Need]) -> Ite
     if history.step > 60:
         yield f"samples are {history.step} s apart: query the metrics at a step of 60 s or less"
     if window.since < history.since:
-        yield "it begins before the history does"
+        yield "it begins before the history does: print all pages of activities, or choose more --days"
     for pool, need in needs.items():
         for group in history.of_pool(pool):
             yield from (doubt.text for doubt in group.doubts if window.since < doubt.before)
@@ -116,7 +114,7 @@ def _missing(history: History, window: Window, needs: Mapping[str, Need]) -> Ite
                 zones = ", ".join(group.zones)
                 yield f"{group.name} spans {zones}, so Evenkeel writes no bounds: it changes nothing until you split it"
         if need.bound:
-            yield f"pods of {pool} are probably bound to a zone, by volumes for example: {need.bound[0]}"
+            yield f"pods of {pool} may be bound to a zone, or its zones are not balanced: {need.bound[0]}"
 
 
 def _off(happened: Figures, alone: Sequence[Figures]) -> Iterable[str]:

@@ -94,9 +94,8 @@ class Report:
         yield from (f"no verdict: {doubt}" for doubt in self.doubts())
         if full := _orders_at_maximum(self.history):
             yield f"{_count(full, 'order')} filled a group up to its maximum"
-        boots = sorted(_provision_times(self.history))
-        if boots:
-            yield f"a launch took {boots[len(boots) // 2]} s, and 95 of 100 at most {boots[len(boots) * 95 // 100]} s"
+        if boots := _boots(self.history):
+            yield f"a launch took {boots[0]} s, and 95 of 100 at most {boots[1]} s"
         yield "not known: " + "; ".join([*self.history.unknown, *_ALWAYS_UNKNOWN])
 
     # Forms
@@ -107,7 +106,7 @@ class Report:
             print_line(console, cell(sentence))
         if self.answers:
             rows = table()
-            for heading in ("", "from", "for", "zone", "class", "pool"):
+            for heading in ("", "from", "for", "outage", "pool"):
                 rows.add_column(heading)
             for heading in ("refused", "waited", "replay", "Evenkeel", "nodes·h"):
                 rows.add_column(heading, justify="right")
@@ -127,10 +126,11 @@ class Report:
         usual = median(one.nodes for one in answer.alone) if answer.alone else 0
         return [
             str(number),
-            f"{datetime.fromtimestamp(first, UTC):%m-%d_%H:%M}".replace("_", "\N{NO-BREAK SPACE}"),
+            f"{datetime.fromtimestamp(first, UTC):%m-%dT%H:%M}",
             write_duration((last - first) // 60 * 60),
-            " ".join(sorted({self._short(outage.zone) for outage in outages})),
-            " ".join(sorted({outage.kind.value for outage in outages})),
+            " ".join(
+                [*sorted({self._short(outage.zone) for outage in outages}), *sorted({o.kind.value for o in outages})]
+            ),
             " ".join(pools) if len(pools) < 3 else f"{len(pools)} pools",
             str(sum(outage.refused for outage in outages)),
             f"{answer.happened.waiting / _MINUTE:.0f}",
@@ -157,7 +157,7 @@ class Report:
             "happened": {
                 "nodeHours": round(nodes / _HOUR, 2),
                 "ordersAtMaximum": _orders_at_maximum(self.history),
-                "provisionSeconds": sorted(_provision_times(self.history)),
+                "provisionSeconds": dict(zip(("median", "p95"), _boots(self.history), strict=False)),
                 "outages": [_outage_json(outage) for outage in self.outages],
             },
             "rows": [_answer_json(number, answer) for number, answer in enumerate(self.answers, 1)],
@@ -232,9 +232,11 @@ def _orders_at_maximum(history: History) -> int:
     )
 
 
-def _provision_times(history: History) -> Iterator[int]:
-    for group in history.groups:
-        yield from (launch.runs - launch.ordered for launch in group.launches if launch.ordered is not None)
+def _boots(history: History) -> tuple[int, ...]:
+    """Return the median and the 95th percentile of seconds from an order to a running node; empty: there is none."""
+    launches = [launch for group in history.groups for launch in group.launches]
+    times = sorted(launch.runs - launch.ordered for launch in launches if launch.ordered is not None)
+    return (times[len(times) // 2], times[len(times) * 95 // 100]) if times else ()
 
 
 def _pairs(figures: Sequence[Figures]) -> tuple[list[int], list[int]]:
