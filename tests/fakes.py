@@ -577,7 +577,7 @@ class FakeQueue:
     requests: dict[str, tuple[str, str]] = field(default_factory=dict)
     found: dict[str, CheckResult | None] = field(default_factory=dict)  # what a request says that a look has found
     steady: dict[str, SteadyState | None] = field(default_factory=dict)  # and that it saw, nothing to be done
-    second_looks: list[tuple[str, str, int]] = field(default_factory=list)
+    second_checks: list[tuple[str, str, int]] = field(default_factory=list)
     looks: list[Chunk] = field(default_factory=list)
     broken: Exception | None = None
 
@@ -607,7 +607,7 @@ class FakeQueue:
     def check_again(self, cluster: str, reason: str, seconds: int) -> None:
         if self.broken is not None:
             raise self.broken
-        self.second_looks.append((cluster, reason, seconds))
+        self.second_checks.append((cluster, reason, seconds))
 
 
 @dataclass

@@ -113,8 +113,8 @@ class House:
     def settle(self) -> None:
         """Runs until nothing is written and no second look asked for any more; a world that never rests fails here."""
         for _ in range(8):
-            asked = len(self.queue.second_looks)
-            if not self.run().written and asked == len(self.queue.second_looks):
+            asked = len(self.queue.second_checks)
+            if not self.run().written and asked == len(self.queue.second_checks):
                 return
         raise AssertionError("never at rest")
 

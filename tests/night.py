@@ -410,7 +410,7 @@ class Night:
         alone, queue.looks[:] = list(queue.looks), []
         for chunk in alone:
             self.house.look(chunk.clusters, plenty)
-        again, queue.second_looks[:] = list(queue.second_looks), []
+        again, queue.second_checks[:] = list(queue.second_checks), []
         for cluster, why, _seconds in again:
             queue.request(cluster, why, f"again-{cluster}-{self.clock.at}")
         self.house.carry_out()

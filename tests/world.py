@@ -625,10 +625,10 @@ class World:
         """Scans each minute, and the further checks that runs ask for."""
         ends = self.clock.now() + length
         while self.clock.now() < ends:
-            asked = len(self.queue.second_looks)
+            asked = len(self.queue.second_checks)
             self.run()
             self.control()
-            soon = [timedelta(seconds=check[2]) for check in self.queue.second_looks[asked:]]
+            soon = [timedelta(seconds=check[2]) for check in self.queue.second_checks[asked:]]
             age = self.age()
             if self.renames and age // self.renames != (age - MINUTE) // self.renames:
                 self.make_pods_anew()

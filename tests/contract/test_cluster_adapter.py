@@ -591,7 +591,7 @@ class TestBesideTheAutoscaler:
             stage.run()
             group = stage.observe()[pool[0]["metadata"]["name"]]
             assert (group.requested, group.bounds) == (0, Bounds(0, 0))
-            assert stage.queue.second_looks
+            assert stage.queue.second_checks
             stage.autoscaler_scales(pool[0], 3)
 
 

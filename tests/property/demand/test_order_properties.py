@@ -204,26 +204,26 @@ def test_a_pod_that_fits_nowhere_causes_no_checks(pods: tuple[Pod, ...]) -> None
     for _ in range(8):
         town.run()
         town.pass_time(timedelta(minutes=2))
-    asked = len(town.queue.second_looks)
+    asked = len(town.queue.second_checks)
     for _ in range(5):
         town.run()
         town.pass_time(timedelta(minutes=2))
     assert town.ordered == 0
-    assert len(town.queue.second_looks) == asked
+    assert len(town.queue.second_checks) == asked
 
 
 def test_pods_that_wait_for_a_node_get_checks_every_15_seconds() -> None:
     town = serving((pod("p", cpu="3"), pod("huge", cpu="64")), takes=8 * CHECK)
     while "p" in town.waiting():
         town.run()
-        assert town.queue.second_looks[-1][2] == CHECK.total_seconds()
+        assert town.queue.second_checks[-1][2] == CHECK.total_seconds()
         town.pass_time()
     for _ in range(8):
         town.run()
         town.pass_time(timedelta(minutes=2))
-    asked = len(town.queue.second_looks)
+    asked = len(town.queue.second_checks)
     town.run()
-    assert len(town.queue.second_looks) == asked
+    assert len(town.queue.second_checks) == asked
 
 
 def test_a_dry_run_reports_orders_once() -> None:

@@ -84,14 +84,14 @@ def test_a_wanted_moment_gets_its_check(history: History, seconds: int, wrote: b
 
 
 @given(st.integers(0, 30), st.integers(10, 300), st.booleans())
-def test_lost_answers_cost_a_few_checks_an_hour(first: int, interval: int, by_second_looks: bool) -> None:
+def test_lost_answers_cost_a_few_checks_an_hour(first: int, interval: int, by_second_checks: bool) -> None:
     cluster = Cluster(now=NOW + first * SECOND)
     scans = 7200 // interval
     for number in range(scans):
         at = NOW + (number * interval + first) * SECOND
         while cluster.messages and cluster.messages[0] <= at:
             cluster.now = heapq.heappop(cluster.messages)
-            cluster.look(doubtful=by_second_looks)
+            cluster.look(doubtful=by_second_checks)
         cluster.now = at
         cluster.look(doubtful=True)
     assert cluster.looks <= scans + 3 * (len(SECOND_CHECKS) + 1)

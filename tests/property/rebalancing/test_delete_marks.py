@@ -90,7 +90,7 @@ def test_a_machine_that_two_lists_lack_is_forgotten(hidden: set[int]) -> None:
 def test_a_run_in_doubt_requests_the_second_check() -> None:
     world = Marked({0}, mark_is_ours=True)
     world.run({0}, MINUTE)
-    assert world.house.queue.second_looks[-1][2] == 60
+    assert world.house.queue.second_checks[-1][2] == 60
 
 
 @pytest.mark.parametrize("restoring", [{"restoring": True}, {"restoring_pools": ("workers",)}], ids=str)

@@ -66,8 +66,8 @@ class Steps(Serving):
         self.run()
         for _ in range(most):
             self.had_incident |= bool(self.incidents())
-            due = [seconds for _, _, seconds in self.queue.second_looks]
-            self.queue.second_looks.clear()
+            due = [seconds for _, _, seconds in self.queue.second_checks]
+            self.queue.second_checks.clear()
             if not due:
                 return True
             self.pass_time(timedelta(seconds=min(due)))

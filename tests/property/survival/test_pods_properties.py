@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,8 @@ from tests.builders import NOW, Played, group, key, numbers, requested
 from tests.parts import replace
 from tests.property.survival.test_counts_properties import arrive, surviving
 from tests.workloads import node, pod, template
-from tests.world import CORES, App, World
+from tests.world import CORES, App
+from tests.world import World as Valley
 
 POLICY = replace(surviving(numbers(0, 40)), demand=DemandStage.ADVISE)
 Sizes = Mapping[str, Sequence[Sequence[int]]]  # zone -> node -> cores of its pods
@@ -111,77 +113,82 @@ def test_what_is_ordered_suffices(nodes: Sizes) -> None:
     assert pool.survival.survives
 
 
-def sizes_in(world: World) -> Sizes:
+def sizes_in(valley: Valley) -> Sizes:
     return {
         zone: [
-            [world.apps[world.pods[each].labels["app"]].milli // 1000 for each in world.on(name)]
-            for name in world.node_names()
-            if world.zone_of(name) == zone
+            [valley.apps[valley.pods[each].labels["app"]].milli // 1000 for each in valley.on(name)]
+            for name in valley.node_names()
+            if valley.zone_of(name) == zone
         ]
-        for zone in world.requested()
+        for zone in valley.requested()
     }
 
 
 @st.composite
-def clusters(draw: st.DrawFn, **fields: Any) -> World:
+def valleys(draw: st.DrawFn, **fields: Any) -> Valley:
     apps = [
         App(name=f"app{i}", pods=draw(st.integers(0, 4)), milli=1000 * draw(st.integers(1, 2)))
         for i in range(draw(st.integers(1, 2)))
     ]
     nodes = draw(st.lists(st.integers(0, 3), min_size=2, max_size=3))
-    return World(apps, nodes=nodes, survive_zones="1", **fields)
+    return Valley(apps, nodes=nodes, survive_zones="1", **fields)
 
 
-def rest(world: World, checks: int = 150) -> None:
+def rest(valley: Valley, looks: int = 150) -> None:
     """Until nothing has changed for 25 checks. Then no pod waits, and the loss of any zone leaves every pod a place."""
     quiet, before = 0, None
-    for _ in range(checks):
-        world.live(1)
-        now = world.ordered, tuple(world.removed), tuple(world.requested().items())
+    for _ in range(looks):
+        valley.live(1)
+        now = valley.ordered, tuple(valley.removed), tuple(valley.requested().items())
         quiet, before = (quiet + 1 if now == before else 0), now
         if quiet == 25:
             break
     assert quiet == 25
-    assert all(each.node for each in world.pods.values())
-    assert survives(sizes_in(world))
+    assert all(each.node for each in valley.pods.values())
+    assert survives(sizes_in(valley))
 
 
 @settings(max_examples=10)
-@given(clusters())
-def test_scale_down_and_survival_come_to_rest(world: World) -> None:
-    rest(world)
-    assert world.faults == []
+@given(valleys())
+def test_scale_down_and_survival_come_to_rest(valley: Valley) -> None:
+    rest(valley)
+    assert valley.faults == []
+
+
+@pytest.mark.xfail(reason="the scheduler puts an evicted pod elsewhere than the plan, and each removal orders a node")
+def test_scale_down_and_survival_come_to_rest_wherever_evicted_pods_go() -> None:
+    rest(Valley([App("app0", 2, milli=1000), App("app1", 3, milli=2000)], nodes=(1, 3), survive_zones="1"))
 
 
 @settings(max_examples=10)
-@given(clusters(demand="scale-up", level="converge", converge={"per_hour": 60}))
-def test_convergence_and_survival_come_to_rest(world: World) -> None:
-    world.live(8)
-    ordered = world.ordered
-    rest(world)
-    assert world.faults == []
-    assert world.ordered - ordered == len(world.removed)  # one node goes for each that a step orders
+@given(valleys(demand="scale-up", level="converge", converge={"per_hour": 60}))
+def test_convergence_and_survival_come_to_rest(valley: Valley) -> None:
+    valley.live(8)
+    ordered = valley.ordered
+    rest(valley)
+    assert valley.faults == []
+    assert valley.ordered - ordered == len(valley.removed)  # one node goes for each that a step orders
 
 
 @settings(max_examples=20)
-@given(clusters(demand="scale-up"), st.integers(1, 4))
-def test_a_request_gives_back_no_node_that_survival_needs(world: World, nodes: int) -> None:
-    world.live(8)
-    ordered = world.ordered
-    record = ScaleRequestRecord(id="r", nodes=-nodes, pool="workers", at=world.clock.now())
-    world.store.save_scale_request("demo", record, None)
-    rest(world)
-    assert world.store.load("demo").scale_requests["r"].done
-    assert len(world.lost) <= nodes
+@given(valleys(demand="scale-up"), st.integers(1, 4))
+def test_a_request_gives_back_no_node_that_survival_needs(valley: Valley, nodes: int) -> None:
+    valley.live(8)
+    ordered = valley.ordered
+    record = ScaleRequestRecord(id="r", nodes=-nodes, pool="workers", at=valley.clock.now())
+    valley.store.save_scale_request("demo", record, None)
+    rest(valley)
+    assert valley.store.load("demo").scale_requests["r"].done
+    assert len(valley.lost) <= nodes
     # Evicted pods may take other places than those that the plan found. Otherwise no node is ordered again.
-    assert world.ordered - ordered <= (len(world.lost) if world.evicted else 0)
-    event(f"{len(world.lost)} of {nodes}")
+    assert valley.ordered - ordered <= (len(valley.lost) if valley.evicted else 0)
+    event(f"{len(valley.lost)} of {nodes}")
 
 
 def test_empty_nodes_of_a_large_zone_go_while_those_of_a_small_zone_are_enough() -> None:
-    world = World([App("free", 5, milli=1900)], nodes=(3, 2, 2), survive_zones="1")
+    valley = Valley([App("free", 5, milli=1900)], nodes=(3, 2, 2), survive_zones="1")
     places = ["workers-c-6", "workers-c-6", "workers-c-7", "workers-c-7", "workers-a-1"]
-    for name, place in zip(sorted(world.pods), places, strict=True):
-        world.pods[name] = replace(world.pods[name], node=place)
-    rest(world)
-    assert world.requested() == {"a": 1, "b": 2, "c": 2}
+    for name, place in zip(sorted(valley.pods), places, strict=True):
+        valley.pods[name] = replace(valley.pods[name], node=place)
+    rest(valley)
+    assert valley.requested() == {"a": 1, "b": 2, "c": 2}

@@ -75,7 +75,7 @@ class Fleet(House):
 
     def clear_queue(self) -> None:
         self.queue.requests.clear()
-        self.queue.second_looks.clear()
+        self.queue.second_checks.clear()
 
     def register_labelled(self) -> None:
         self.apply(
@@ -100,7 +100,7 @@ class Fleet(House):
     def run_all_requested(self, cluster: str) -> None:
         """Carry out the requested runs, delayed ones included."""
         self.carry_out()
-        later, self.queue.second_looks = self.queue.second_looks, []
+        later, self.queue.second_checks = self.queue.second_checks, []
         for requested, reason, _ in later:
             assert requested == cluster
             self.rebalance(requested, reason, plenty)
@@ -460,9 +460,9 @@ class TestUnregister:
         fleet.ask("unregister", "blue")
         fleet.queue.requests.clear()  # one of its two runs; the other is enough
         began, times = fleet.clock.at, 0
-        while fleet.queue.second_looks:
-            ((_, reason, seconds),) = fleet.queue.second_looks
-            fleet.queue.second_looks.clear()
+        while fleet.queue.second_checks:
+            ((_, reason, seconds),) = fleet.queue.second_checks
+            fleet.queue.second_checks.clear()
             fleet.clock.at += timedelta(seconds=seconds)
             fleet.bus.away = away is None or fleet.clock.at < began + away
             fleet.rebalance("blue", reason, plenty)
@@ -498,7 +498,7 @@ class TestUnregister:
         )
         assert len(opened) == 60
         assert closed == opened
-        assert fleet.queue.second_looks == []
+        assert fleet.queue.second_checks == []
 
     @pytest.mark.parametrize("scope", [{"clusters": ["blue"]}, {"cluster": "blue"}])
     def test_the_run_that_closes_its_incidents_comes_after_the_invocation(
@@ -506,7 +506,7 @@ class TestUnregister:
     ) -> None:
         fleet.open_incident("blue")
         fleet.operate({"action": "unregister", **scope}, lambda: 60.0)
-        ((_, _, seconds),) = fleet.queue.second_looks
+        ((_, _, seconds),) = fleet.queue.second_checks
         assert seconds > 60
         assert "blue is not registered: Evenkeel closes its incidents now" in fleet.ask("unregister", "blue")["message"]
 

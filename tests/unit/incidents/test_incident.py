@@ -914,7 +914,7 @@ class TestTheOutboxOfAPausedCluster:
         return house
 
     def retries(self, house: House) -> list[tuple[str, str, int]]:
-        return [each for each in house.queue.second_looks if each[1] == "paused"]
+        return [each for each in house.queue.second_checks if each[1] == "paused"]
 
     @pytest.mark.parametrize("how", ["restore", "pause"])
     def test_the_close_is_published_once_the_bus_is_back(self, how: str) -> None:
@@ -936,7 +936,7 @@ class TestTheOutboxOfAPausedCluster:
             if not asked:
                 break
             waits.append(asked[-1][2])
-            house.queue.second_looks.clear()
+            house.queue.second_checks.clear()
             house.clock.at += timedelta(seconds=waits[-1])
             house.rebalance("demo", "paused", plenty)
         assert (waits[0], max(waits)) == (60, 900)

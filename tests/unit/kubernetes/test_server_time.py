@@ -170,7 +170,7 @@ class TestSkewedCluster:
             house.store.load("demo").versions,
         )
         house.run()
-        assert all(0 < seconds <= 301 for _, _, seconds in house.queue.second_looks)
+        assert all(0 < seconds <= 301 for _, _, seconds in house.queue.second_checks)
 
     def test_the_skew_is_in_status_and_logged_once(self, skew: timedelta, caplog: pytest.LogCaptureFixture) -> None:
         house = SkewedHouse(skew)

@@ -137,11 +137,11 @@ def test_a_chain_of_checks_of_an_absent_pool_ends(house: House) -> None:
         check_again(house, MINUTE)
     house.looks()
     house.carry_out()
-    asked = len(house.queue.second_looks)
+    asked = len(house.queue.second_checks)
     for _ in range(5):
         house.looks()
         assert not house.queue.requests
-    assert len(house.queue.second_looks) == asked
+    assert len(house.queue.second_checks) == asked
 
 
 class TestTwoIncompleteLists:

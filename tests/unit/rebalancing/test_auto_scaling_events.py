@@ -72,7 +72,7 @@ class Stack:
 
     @property
     def requested(self) -> list[str]:
-        return [*self.queue.clusters, *(cluster for cluster, _, _ in self.queue.second_looks)]
+        return [*self.queue.clusters, *(cluster for cluster, _, _ in self.queue.second_checks)]
 
 
 @pytest.fixture

@@ -316,7 +316,7 @@ class Registered:
 
     @property
     def asked(self) -> list[str]:
-        return [*self.queue.clusters, *(cluster for cluster, _, _ in self.queue.second_looks)]
+        return [*self.queue.clusters, *(cluster for cluster, _, _ in self.queue.second_checks)]
 
 
 @pytest.mark.parametrize("name", UNDERSTOOD)

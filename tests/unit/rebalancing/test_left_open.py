@@ -25,7 +25,7 @@ def closed(**fields: Any) -> House:
     stored = house.store.load("demo")
     house.store.save_pool("demo", id, replace(pool, closed_at=house.clock.at), stored.versions)
     house.queue.requests.clear()
-    house.queue.second_looks.clear()
+    house.queue.second_checks.clear()
     return house
 
 

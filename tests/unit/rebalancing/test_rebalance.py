@@ -82,23 +82,23 @@ class TestRebalance:
         assert (decision["cluster"], decision["cause"], decision["dryRun"]) == ("demo", "a test", False)
         assert house.outcomes() == ["written"] * 3
         assert house.bus.published == [("Node Groups Rebalanced", decision)]
-        assert house.queue.second_looks == [("demo", "second check after a write", 15)]
+        assert house.queue.second_checks == [("demo", "second check after a write", 15)]
 
     def test_a_run_without_changes_reads_once_and_writes_nothing(self, house: House) -> None:
         house.settle()
-        before = (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_looks))
+        before = (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_checks))
         house.journal.entries.clear()
         outcome = house.run()
         assert house.journal.entries == ["load", "observe"]
         assert outcome.message == "demo: nothing to write"
-        assert (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_looks)) == before
+        assert (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_checks)) == before
 
     def test_a_dry_run_records_each_plan_once_and_writes_nothing(self) -> None:
         house = House(stack_dry_run=True)
         messages = [house.run().message for _ in range(3)]
         assert messages == ["demo: dry run: would write 3 node groups"] * 3
         assert house.cluster.applied == []
-        assert house.queue.second_looks == []
+        assert house.queue.second_checks == []
         assert "save LEASE" not in house.journal.entries
         (decision,) = house.decisions()
         assert decision["dryRun"] is True
@@ -145,7 +145,7 @@ class TestRebalance:
         assert outcome.message == f"demo: not checked: {error}"
         assert outcome.metrics()["ClustersUnreachable"] == 1
         assert house.journal.count("apply") == 0
-        assert house.queue.second_looks == []
+        assert house.queue.second_checks == []
 
 
 class TestRebalanceWithoutTheTable:
@@ -265,10 +265,10 @@ class TestRebalanceRefused:
         house = House(zones((2, 2, 2), bounds=[(0, 2), (0, 5), (0, 5)]), pools=[{"name": "workers", "max": 12}])
         tried = house.answer_writes(RejectedError("422 no"), "workers-a")
         house.run()
-        decisions, patches, checks = len(house.decisions()), len(tried), len(house.queue.second_looks)
+        decisions, patches, checks = len(house.decisions()), len(tried), len(house.queue.second_checks)
         house.runs(4)
         assert (len(house.decisions()), len(tried)) == (decisions, patches)
-        assert len(house.queue.second_looks) - checks == 1, "30 s after the second check, and then no more"
+        assert len(house.queue.second_checks) - checks == 1, "30 s after the second check, and then no more"
         assert [maximum for _, maximum in house.bounds()] == [2, 5, 5]
 
     def test_it_is_retried_every_five_minutes_and_recorded_again_for_another_reason(self) -> None:
@@ -315,7 +315,7 @@ class TestRebalanceRefused:
         house.answer_writes(ClusterUnavailableError("no answer"))
         outcome = house.run()
         assert (outcome.written, outcome.doubtful) == (0, True)
-        assert house.queue.second_looks == [("demo", "second check after a write", 15)]
+        assert house.queue.second_checks == [("demo", "second check after a write", 15)]
 
     @pytest.mark.parametrize("error", [ClusterUnavailableError("connection reset"), AccessError("secret is gone")])
     def test_a_cluster_lost_during_the_writes_is_reported_and_completed(self, error: EvenkeelError) -> None:
@@ -484,10 +484,10 @@ class TestNoFeedbackLoop:
             if moment > begin + 120 * MINUTE:
                 return
             house.clock.at = max(house.clock.at, moment)
-            asked = len(house.queue.second_looks)
+            asked = len(house.queue.second_checks)
             house.rebalance("demo", "a test", plenty)
             pending += [
-                house.clock.at + timedelta(seconds=seconds) for _, _, seconds in house.queue.second_looks[asked:]
+                house.clock.at + timedelta(seconds=seconds) for _, _, seconds in house.queue.second_checks[asked:]
             ]
 
     def test_replicas_that_another_writer_resets_become_contested(self) -> None:

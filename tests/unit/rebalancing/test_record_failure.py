@@ -243,7 +243,7 @@ def test_a_storm_costs_what_the_page_says(row: list[str]) -> None:
             is not EventResult.IGNORED
         )
     reads, writes = house.store.journal.count("load"), Counter(house.store.journal.entries)
-    messages = len(house.queue.requests) + len(house.queue.second_looks)
+    messages = len(house.queue.requests) + len(house.queue.second_checks)
     checks = sum(len(house.checks(name)) for name in names)
     assert [reads, writes["save GROUP"] + writes["save EVENT_CHECK"], messages, checks] == expected
     assert all(len(house.store.load(name).state.groups) == groups for name in names)
