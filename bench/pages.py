@@ -9,8 +9,8 @@ from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
 from sandbox.chromium import Chromium, find_chromium
 from tests.builders import NOW, zones
-from tests.house import House
-from tests.pages import told_fleet
+from tests.pages import fleet_answer
+from tests.stack import Stack
 
 _READY = "(document.getElementById('find') ?? document.body).offsetHeight && document.querySelectorAll('*').length"
 
@@ -19,9 +19,9 @@ def status_of_groups(groups: int) -> dict[str, Any]:
     """Return `status` of one cluster with so many groups, three to a pool."""
     pools = [f"pool-{number:03}" for number in range(groups // 3)]
     members = [group for pool in pools for group in zones((4, 3, 2), (2, 2, 2), bounds=[(1, 9)] * 3, pool=pool)]
-    house = House(members, pools=[{"name": pool, "min": 3, "max": 12} for pool in pools])
-    house.rebalance("demo", "schedule", lambda: 60.0)
-    return house.ask("status")
+    stack = Stack(members, pools=[{"name": pool, "min": 3, "max": 12} for pool in pools])
+    stack.rebalance("demo", "schedule", lambda: 60.0)
+    return stack.ask("status")
 
 
 def pages(clusters: int = 1_000, groups: int = 300, rounds: int = 5) -> Rows:
@@ -31,8 +31,8 @@ def pages(clusters: int = 1_000, groups: int = 300, rounds: int = 5) -> Rows:
     """
     answers = {
         f"page of a cluster of {groups} groups": status_of_groups(groups),
-        f"page of {clusters} clusters, 10 with incidents": told_fleet(clusters),
-        f"page of {clusters} clusters, all with incidents": told_fleet(clusters, clusters),
+        f"page of {clusters} clusters, 10 with incidents": fleet_answer(clusters),
+        f"page of {clusters} clusters, all with incidents": fleet_answer(clusters, clusters),
     }
     for name, answer in answers.items():
         with timed() as written:

@@ -35,7 +35,7 @@ from evenkeel.record import ClusterRecord, ControlRecord
 from evenkeel.texts.english import rfc3339
 from evenkeel_cli import stack_client
 from evenkeel_cli.answers import print_answer
-from tests.house import RECORD, House
+from tests.stack import RECORD, Stack
 
 _INVOCATION = 60.0  # seconds
 _TIMEOUT = 8.0  # seconds after which the Kubernetes client gives up
@@ -133,10 +133,10 @@ def _health(number: int, now: datetime, *, reached: bool) -> ClusterHealth:
 def readiness_of_all(clusters: int = 1_000, decisions: int = 12) -> Rows:
     """Measure `readiness` of all clusters after a dry run of thirty days; a quarter of decisions is recent."""
     with _counted_store() as (store, requests):
-        house = House(dry_run=True)
-        house.rebalance("demo", "schedule", lambda: _INVOCATION)
+        stack = Stack(dry_run=True)
+        stack.rebalance("demo", "schedule", lambda: _INVOCATION)
         names = [f"cluster-{number:05}" for number in range(clusters)]
-        run_in_threads([partial(_store_dry_run, store, house, name, decisions) for name in names])
+        run_in_threads([partial(_store_dry_run, store, stack, name, decisions) for name in names])
         requests.clear()
         with timed() as timer:
             answer = _operate(store)({"action": "readiness"}, lambda: _INVOCATION)
@@ -145,9 +145,9 @@ def readiness_of_all(clusters: int = 1_000, decisions: int = 12) -> Rows:
     yield f"readiness of {clusters} clusters, {decisions} decisions each", {**figures, "requests": _words(requests)}
 
 
-def _store_dry_run(store: DynamoStore, house: House, name: str, decisions: int) -> None:
-    ((pool, state),) = house.state.pools.items()
-    decision, now = house.decisions()[0], datetime.now(UTC)
+def _store_dry_run(store: DynamoStore, stack: Stack, name: str, decisions: int) -> None:
+    ((pool, state),) = stack.state.pools.items()
+    decision, now = stack.decisions()[0], datetime.now(UTC)
     store.save_record(ClusterRecord.model_validate({**RECORD, "id": name, "dry_run": True}), ControlRecord(), None)
     store.save_pool(name, pool, state, store.load(name).versions)
     for number in range(decisions):

@@ -61,7 +61,7 @@ def outages(seeds: int = 40) -> Rows:
     for outage in outages:
         results = three_ways(outage)
         seen = results[Who.EVENTS]
-        columns = _outcomes(results, list(Who)) | {"checks": str(seen.looks), "patches": str(seen.patches)}
+        columns = _outcomes(results, list(Who)) | {"checks": str(seen.checks), "patches": str(seen.patches)}
         yield f"{outage.flavour}, boot {outage.boot} s: {outage.name}", columns
     yield "API server away right after the release"
     for outage in (outage for flavour in FLAVOURS for outage in away(flavour, 8)):
@@ -265,7 +265,7 @@ def _world_columns(pool: ProcessPoolExecutor, strategy: Strategy, worlds: int) -
     }
 
 
-# --- random worlds that look for faults
+# --- random worlds that search for faults
 
 
 def _play(worlds: int, first: int, play: Callable[[int], tuple[str, Counter[str]]]) -> Rows:

@@ -33,18 +33,18 @@ def alert(news: Change = Change.OPENED, **fields: Any) -> Alert:
     return replace(base, **fields)
 
 
-def detail_of(told: Alert) -> dict[str, Any]:
+def detail_of(reported: Alert) -> dict[str, Any]:
     fields = {
-        name: getattr(told, name) for name in ("key", "cluster", "at", "order", "kind", "pool", "since", "missing")
+        name: getattr(reported, name) for name in ("key", "cluster", "at", "order", "kind", "pool", "since", "missing")
     }
-    words = {name: getattr(told, name) for name in ("message", "todo", "command", "runbook")}
+    words = {name: getattr(reported, name) for name in ("message", "todo", "command", "runbook")}
     return {
         **fields,
         **words,
-        "change": told.change.value,
-        "zones": list(told.zones),
-        "class": told.failure_class or None,
-        "outage": told.is_outage,
+        "change": reported.change.value,
+        "zones": list(reported.zones),
+        "class": reported.failure_class or None,
+        "outage": reported.is_outage,
     }
 
 
@@ -57,25 +57,25 @@ class FakeMemory:
     def last_notified(self, channel: str, key: str) -> LastNotified:
         return self.items.get((channel, key), LastNotified())
 
-    def save_notified(self, channel: str, key: str, told: LastNotified) -> None:
-        if self.last_notified(channel, key).version != told.version:
+    def save_notified(self, channel: str, key: str, reported: LastNotified) -> None:
+        if self.last_notified(channel, key).version != reported.version:
             raise StateConflictError("written since")
-        self.items[channel, key] = replace(told, version=told.version + 1)
+        self.items[channel, key] = replace(reported, version=reported.version + 1)
 
 
 @dataclass
 class FakeChannel:
-    """Keeps what it was told. ``before``: called with each message, before it is kept; may raise."""
+    """Keeps what it received. ``before``: called with each message, before it is kept; may raise."""
 
     together: bool = False
     name: str = "fake"
     before: Callable[[Sequence[Alert]], None] = lambda _: None
     after: Callable[[Sequence[Alert]], None] = lambda _: None
-    told: list[Sequence[Alert]] = field(default_factory=list)
+    reported: list[Sequence[Alert]] = field(default_factory=list)
 
     def send(self, alerts: Sequence[Alert]) -> None:
         self.before(alerts)
-        self.told.append(list(alerts))
+        self.reported.append(list(alerts))
         self.after(alerts)
 
 

@@ -50,7 +50,7 @@ class PodStage(Stage):
         self.exceeded: list[str] = []  # pods that were deleted past the eviction API
         self.clusters.drainer = lambda record, remaining: NodeDrainer(self.open_workload(record, remaining), remaining)
         self.clusters.open_workload = self.open_workload
-        self.kube.after.append(self._look_over)
+        self.kube.after.append(self._check_over)
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> KubernetesWorkload:
         clusters = WirelessClusters(self.kube, self.life, self.clock)  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ class PodStage(Stage):
     def evicted(self) -> int:
         return self.kube.requests.count(method="POST", path_contains="/eviction")
 
-    def _look_over(self, request: Request) -> None:
+    def _check_over(self, request: Request) -> None:
         if request.method == "DELETE":
             self.exceeded.append(request.path)
 

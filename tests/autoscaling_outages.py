@@ -18,7 +18,7 @@ PODS, _MAXIMUM = 9, 12
 _ACCOUNT = "123456789012"
 #: the pods appear in the second minute, once Evenkeel has published its bounds and cluster-autoscaler has read them
 _APPEAR, _HORIZON, _SETTLED = 130, 30 * 60, 300
-#: from a refused launch to the function that hears of it: EventBridge and Lambda
+#: from a refused launch to the function that receives it: EventBridge and Lambda
 _TRAVEL = timedelta(seconds=2)
 
 
@@ -98,16 +98,16 @@ class _Play:
         if second % outage.loop == 0:
             self._autoscaler.step(stage.clock.now())
         if self._who is not Who.NOBODY:
-            self._hear()
+            self._receive()
             self.stack.scan(second)
-            self.stack.look(before=lambda _: None)
+            self.stack.check(before=lambda _: None)
         stage.api.clock.run(timedelta(seconds=1))
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         while self._events and self._events[0][0] <= self.stage.clock.now():
             inbound = read_event(self._events.pop(0)[1], _ACCOUNT)
             if self._who is Who.EVENTS and isinstance(inbound, Failure):
-                self.stack.hear(inbound)
+                self.stack.receive(inbound)
 
     @property
     def running(self) -> set[str]:

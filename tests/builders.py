@@ -222,7 +222,7 @@ def requested(found: PoolPlan) -> tuple[int, ...]:
 
 
 def reasons(found: PoolPlan, zone: str) -> str:
-    """All reasons of one zone's group, as one text to look into."""
+    """All reasons of one zone's group, as one text to search."""
     return "\n".join(
         text for plan in found.groups if plan.group.identity.zone == zone for text in sentences(plan.reasons)
     )
@@ -231,7 +231,7 @@ def reasons(found: PoolPlan, zone: str) -> str:
 def written(
     planned: GroupPlan, adopted: Bounds | None = None, now: datetime = NOW, move: str | None = None
 ) -> NodeGroup:
-    """The group as the next look finds it once its patch has been applied: bounds, replicas and annotation.
+    """The group as the next check finds it once its patch has been applied: bounds, replicas and annotation.
 
     Running machines stay; where replicas went down, the machines are gone that are marked to go. ``adopted`` is what
     the annotation of that name carries from then on.
@@ -291,17 +291,17 @@ def applied(found: Plan, state: ClusterState, now: datetime = NOW) -> tuple[Obse
 
 @dataclass
 class Played:
-    """A pool played forward: what each look plans is written and remembered before the next one comes."""
+    """A pool played forward: what each check plans is written and remembered before the next one comes."""
 
     groups: list[NodeGroup]
     policy: Policy
     state: ClusterState = field(default_factory=ClusterState)
     now: datetime = NOW
-    seen: Plan | None = None  # what the last look made of it
-    workload: Workload | None = None  # what the next look finds to run there
+    seen: Plan | None = None  # what the last check made of it
+    workload: Workload | None = None  # what the next check finds to run there
 
-    def look(self, seconds: float = 0, /, **others: int) -> PoolPlan:
-        """A look after so many seconds, in which others have set requested (all of it runs) of some zones."""
+    def check(self, seconds: float = 0, /, **others: int) -> PoolPlan:
+        """A check after so many seconds, in which others have set requested (all of it runs) of some zones."""
         self.now += timedelta(seconds=seconds)
         self.groups = [
             replace(found, requested=others[found.identity.zone], running=others[found.identity.zone])

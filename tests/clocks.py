@@ -67,7 +67,7 @@ class SkewedStack(TimedStack):
             name: WirelessClusters(play.cluster.api, Life(), clock)  # type: ignore[arg-type]
             for name, clock in clocks.items()
         }
-        self.hear = RecordFailure(store=store, queue=self.queue, clock=clocks["provisioning_failure"])
+        self.receive = RecordFailure(store=store, queue=self.queue, clock=clocks["provisioning_failure"])
         self._rebalance = worker(store, clusters["rebalance"], clocks["rebalance"], self.queue, bus=self.bus)
         clusters["check"] = _Asked(clusters["check"])
         self._check = CheckClusters(
@@ -83,8 +83,8 @@ class SkewedStack(TimedStack):
         if second % 60 == 0:
             self._check(clusters, plenty)
 
-    def look(self, before: Any) -> None:
-        for cluster, why in self.queue.next_looks():
+    def check(self, before: Any) -> None:
+        for cluster, why in self.queue.next_checks():
             before(cluster)
             self._rebalance(cluster, why, plenty, *self.queue.found.get((cluster, why), (None, None)))
 
@@ -116,7 +116,7 @@ def play_skewed(outage: Outage, skews: Skews, *, ends: int, horizon: int) -> tup
             for zone in play.cloud.limits:
                 play.cloud.limits[zone] = None
         play._live()
-        play._look_after()
+        play._check_after()
     views = play.cluster.groups()
     running = sum(view.running for view in views)
     stored = stack.store.load("demo")

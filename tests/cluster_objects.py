@@ -93,7 +93,7 @@ class ClusterObjects:
         self.patch(self.item(zone), patch, manager)
 
     def set_bounds(self, zone: str, low: int, high: int, manager: str = "test") -> None:
-        """Somebody gives a zone's group other bounds."""
+        """Another writer gives a zone's group other bounds."""
         owner = self.owner(zone)
         if owner["kind"] == "MachineAutoscaler":
             self.patch(owner, {"spec": {"minReplicas": low, "maxReplicas": high}}, manager)
@@ -104,7 +104,7 @@ class ClusterObjects:
             self.annotate(zone, bounds, manager)
 
     def annotate(self, zone: str, annotations: Mapping[str, str], manager: str = "test") -> None:
-        """Somebody edits the annotations that stand with a zone's bounds."""
+        """Another writer edits the annotations that stand with a zone's bounds."""
         owner = self.owner(zone)
         patch: Object = {"metadata": {"annotations": dict(annotations)}}
         if owner["kind"] == "Cluster":

@@ -32,14 +32,14 @@ def convergence(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy
 
 
 @dataclass
-class Home:
+class PlayedPool:
     """``zones`` are a, b, c…; every machine that is ordered waits until ``boot``, every deleted one until
     ``drain``.
     """
 
     counts: Sequence[int]
     policy: Policy = field(default_factory=convergence)
-    workload: Callable[["Home"], Workload] | None = None
+    workload: Callable[["PlayedPool"], Workload] | None = None
     state: ClusterState = field(default_factory=ClusterState)
     now: datetime = NOW
     groups: dict[str, NodeGroup] = field(init=False)
@@ -75,8 +75,8 @@ class Home:
 
     @property
     def why(self) -> str:
-        told = self.last.convergence.report if self.last else None
-        return sentence(told.why) if told is not None and told.why is not None else ""
+        reported = self.last.convergence.report if self.last else None
+        return sentence(reported.why) if reported is not None and reported.why is not None else ""
 
     def reasons(self, zone: str) -> str:
         (found,) = (each for each in self.last.groups if each.group.identity.zone == zone)
@@ -103,7 +103,7 @@ class Home:
             self.went += [zone for each in gone if each.has_node]
             self._put(zone, [each for each in self.machines(zone) if not each.deleting])
 
-    def look(self, seconds: float = 0, *, dies_after: int | None = None, closes: bool = True) -> PoolPlan:
+    def check(self, seconds: float = 0, *, dies_after: int | None = None, closes: bool = True) -> PoolPlan:
         """A run after so many seconds; ``dies_after`` so many patches, 0: once it is written down what is to come."""
         self.now += timedelta(seconds=seconds)
         workload = self.workload(self) if self.workload else None
@@ -126,13 +126,13 @@ class Home:
         """Runs, each a minute after the one before, in a world where everything works, until nothing is left to do."""
         quiet = 0
         for _ in range(most):
-            found = self.look(60)
+            found = self.check(60)
             self.boot()
             self.drain()
             quiet = 0 if found.changes or self.memory.step or self._awaits() else quiet + 1
             if quiet >= 3:
                 return
-        raise AssertionError(f"{most} looks, and it still goes on: {self.requested} {self.memory}")
+        raise AssertionError(f"{most} checks, and it still goes on: {self.requested} {self.memory}")
 
     def _awaits(self) -> bool:
         soon = self.last.convergence.report if self.last else None

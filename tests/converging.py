@@ -1,4 +1,4 @@
-"""Nodes lost, doubled or removed early over 10,000 pools on their way home, whose runs come to harm at random steps.
+"""Nodes lost, doubled or removed early over 10,000 pools on their way back, whose runs come to harm at random steps.
 
 The real use case, store and plan; the cluster in memory, with machines that boot and drain when they like, an
 autoscaler that scales within the bounds, and words about zones. The same with the real Kubernetes adapter, at
@@ -107,7 +107,7 @@ class World:
 
     def scale(self) -> None:
         """An autoscaler, within the bounds. It takes no node sooner than a run has seen it: its own delay after it has
-        added one is ten minutes, unless somebody has changed it.
+        added one is ten minutes, unless a user has changed it.
         """
         key = self.chance.choice(sorted(self.cluster.groups))
         found = self.cluster.groups[key]

@@ -252,7 +252,7 @@ class Runs:
     def run(self, life: Life | None = None, clusters: Clusters | None = None) -> RunSummary:
         """One run. KilledError where its life ends; EvenkeelError where the message goes back to the queue.
 
-        ``clusters`` opens the cluster in another way than without a wire.
+        ``clusters`` opens the cluster in another way than without a network.
         """
         life = life or Life()
         return worker(
@@ -278,14 +278,14 @@ class Runs:
         played.objects.clock = played.clock.now
         played.api = copy.copy(self.api)
         played.api.store = played.objects
-        played.api.before, played.api.after = [], [played._look_over]
+        played.api.before, played.api.after = [], [played._check_over]
         return played
 
     def _pass(self, time: timedelta) -> None:
         """Time goes by, and the controllers do their work."""
         raise NotImplementedError
 
-    def _look_over(self, request: Request) -> None:
+    def _check_over(self, request: Request) -> None:
         """Check what must hold after every request."""
 
 
@@ -409,7 +409,7 @@ class Scene(Runs, ClusterObjects):
         for _ in range(2):  # what one controller wrote another reads
             self.controllers.step(self.clock.at)
 
-    def _look_over(self, request: Request) -> None:
+    def _check_over(self, request: Request) -> None:
         """After every write of ours: bounds that Cluster Autoscaler could read now are bounds that it can live with."""
         if request.method != "PATCH" or request.manager != "evenkeel":
             return
@@ -420,7 +420,7 @@ class Scene(Runs, ClusterObjects):
                 self.overtaken.pop(zone, None)
                 continue
             # What it scales past our bounds meanwhile lasts until our next write there; where bounds and replicas stand
-            # on two objects until our next look, because a version guards only one.
+            # on two objects until our next check, because a version guards only one.
             missed = self.two_objects or self._decision(zone) == self.overtaken.get(zone)
             if zone not in self.overtaken or not missed or not 0 <= low <= high:
                 self.faults.append(f"after {request.path}: {zone} requests {replicas} within {low}..{high}")
@@ -499,8 +499,8 @@ class ConvergingScene(Scene):
         if (running := len(self._nodes())) < self.requested:
             self.faults.append(f"{when}: {running} nodes run, {self.requested} did")
 
-    def _look_over(self, request: Request) -> None:
-        super()._look_over(request)
+    def _check_over(self, request: Request) -> None:
+        super()._check_over(request)
         if not self.ready:
             return
         total = sum(self.replicas().values())

@@ -176,7 +176,7 @@ def cluster_api(**fields: Any) -> Estate:
 
 
 def openshift_by_hand(bounds: tuple[int, int] | None = (1, 4), **fields: Any) -> Estate:
-    """OpenShift without a MachineAutoscaler: somebody has annotated the MachineSets, or nobody has."""
+    """OpenShift without a MachineAutoscaler: with or without annotations on the MachineSets."""
     estate = Estate("openshift-plain", **fields)
     for scaler in estate.all(SCALERS):
         estate.objects.delete(SCALERS, scaler["metadata"]["namespace"], scaler["metadata"]["name"])
@@ -204,8 +204,8 @@ def machine_pools(replicas: tuple[int, int, int] = (2, 2, 2), **fields: Any) -> 
 class Karpenter:
     """karpenter-provider-cluster-api, as far as it orders: pkg/cloudprovider/cloudprovider.go and create.go.
 
-    An offering is there while replicas are below max. A batch is looked at as a whole before it is ordered, so the
-    deficit is added without looking at max again.
+    An offering is there while replicas are below max. A batch is checked as a whole before it is ordered, so the
+    deficit is added without checking max again.
     """
 
     manager = "karpenter"

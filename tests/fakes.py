@@ -115,7 +115,7 @@ class Journal:
 
 @dataclass
 class FakeClock:
-    """Stands still, unless somebody sleeps."""
+    """Stands still, unless a caller sleeps."""
 
     at: datetime = NOW
     slept: list[float] = field(default_factory=list)
@@ -150,7 +150,7 @@ class InMemoryStore:
         self._decisions: dict[str, dict[str, tuple[datetime, Mapping[str, Any]]]] = {}
 
     def plant(self, cluster: str, text: str, sort_key: str = META, *, has_form: bool = True) -> None:
-        """A record as somebody else wrote it, readable or not; without ``has_form``, as release 0.1.0 did."""
+        """A record as another release wrote it, readable or not; without ``has_form``, as release 0.1.0 did."""
         text = with_form(text) if sort_key == META and has_form else text
         items = self._items.setdefault(cluster, {})
         before = items.get(sort_key)
@@ -276,7 +276,7 @@ class InMemoryStore:
         checked_at[entry.sort_key] = Stored(text=entry.text, version=entry.next_version, expires=entry.expires)
 
     def checked_at(self) -> CheckTimes:
-        self._asked("looked at")
+        self._asked("checked")
         return records.last_check_times(self._items.get(CHECK_TIMES, {}), self._time())
 
     def steady_clusters(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
@@ -353,14 +353,14 @@ class InMemoryStore:
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         self._asked("decisions")
-        later = [decision for id, decision in self._told(cluster) if id > ulid]
+        later = [decision for id, decision in self._reported(cluster) if id > ulid]
         return later[: self.page], len(later) > self.page
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
         self._asked("decisions")
-        return [decision for _, decision in reversed(self._told(cluster))][:limit]
+        return [decision for _, decision in reversed(self._reported(cluster))][:limit]
 
-    def _told(self, cluster: str) -> list[tuple[str, Mapping[str, Any]]]:
+    def _reported(self, cluster: str) -> list[tuple[str, Mapping[str, Any]]]:
         """The decisions that have not expired, the oldest first."""
         decisions = sorted(self._decisions.get(cluster, {}).items())
         return [(id, decision) for id, (expires, decision) in decisions if expires > self._time()]
@@ -380,35 +380,35 @@ class InMemoryStore:
 
 
 class FakeCluster:
-    """A cluster's groups; a patch to one that has changed since the look is a conflict, as with a resourceVersion."""
+    """A cluster's groups; a patch to one that has changed since the check is a conflict, as with a resourceVersion."""
 
     def __init__(self, groups: Sequence[NodeGroup], journal: Journal | None = None) -> None:
         self.journal = journal or Journal()
         self.groups = {group.key: group for group in groups}
         self.applied: list[Patch] = []
-        self.told: list[tuple[str, str]] = []
-        self.told_dry = 0
+        self.reported: list[tuple[str, str]] = []
+        self.reported_dry = 0
         self.quote: list[tuple[str, str]] = []
         self.takes_status = True
         self.marked: list[Patch] = []
         self.unmarked: list[tuple[GroupKey, tuple[str, ...]]] = []
-        self.looks = 0
+        self.checks = 0
         self.unreadable: Exception | None = None
         self.ids: dict[str, str] = {}  # of zones
-        self.rights_missing: list[str] = []  # what whoever looks may not
+        self.rights_missing: list[str] = []  # what the identity of checks may not
         #: called before each write, with the patch; what it raises is what the API answers
         self.before_apply: Callable[[Patch], None] = lambda patch: None
         self._versions = dict.fromkeys(self.groups, 1)
         self._seen: dict[GroupKey, int] = {}
 
     def change(self, key: GroupKey, **fields: Any) -> None:
-        """Somebody else writes a group."""
+        """Another writer writes a group."""
         self.groups[key] = replace(self.groups[key], **fields)
         self._versions[key] += 1
 
     def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[str] = ()) -> Observation:
         self.journal.note("observe")
-        self.looks += 1
+        self.checks += 1
         if self.unreadable is not None:
             raise self.unreadable
         self._seen = dict(self._versions)
@@ -418,7 +418,7 @@ class FakeCluster:
         return {"fake": repr(list(self.groups.values()))}
 
     def shows(self, seen: Mapping[str, str]) -> bool:
-        self.journal.note("glance")
+        self.journal.note("quick check")
         if self.unreadable is not None:
             raise self.unreadable
         return seen == self.seen()
@@ -476,8 +476,8 @@ class FakeCluster:
         return self.takes_status
 
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
-        self.told.append((str(plan.group.key), decision))
-        self.told_dry += dry_run
+        self.reported.append((str(plan.group.key), decision))
+        self.reported_dry += dry_run
 
     def confirm(self, groups: Collection[GroupKey]) -> None:
         pass
@@ -542,7 +542,7 @@ class FakeClusters:
 
     def refused(self, record: ClusterRecord, remaining: Remaining, *, writes: bool) -> Sequence[str]:
         found = self.open(record, remaining)
-        found.journal.note(f"rights to {'write' if writes else 'look'}")
+        found.journal.note(f"rights to {'write' if writes else 'check'}")
         if found.unreadable is not None:
             raise found.unreadable
         return found.rights_missing
@@ -561,7 +561,7 @@ class FakeWorkload:
     """A workload cluster's pods and nodes; an exception in their place is raised."""
 
     found: Workload | Exception
-    reads: list[bool] = field(default_factory=list)  # each, and whether unneeded nodes were looked for
+    reads: list[bool] = field(default_factory=list)  # each, and whether unneeded nodes were searched for
 
     def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
         self.reads.append(judges_nodes)
@@ -575,10 +575,10 @@ class FakeQueue:
     """What was asked for. Requests with a deduplication id that is known are one, as within SQS's five minutes."""
 
     requests: dict[str, tuple[str, str]] = field(default_factory=dict)
-    found: dict[str, CheckResult | None] = field(default_factory=dict)  # what a request says that a look has found
+    found: dict[str, CheckResult | None] = field(default_factory=dict)  # what a request says that a check has found
     steady: dict[str, SteadyState | None] = field(default_factory=dict)  # and that it saw, nothing to be done
     second_checks: list[tuple[str, str, int]] = field(default_factory=list)
-    looks: list[Chunk] = field(default_factory=list)
+    checks: list[Chunk] = field(default_factory=list)
     broken: Exception | None = None
 
     @property
@@ -602,7 +602,7 @@ class FakeQueue:
     def request_checks(self, chunks: Sequence[Chunk]) -> None:
         if self.broken is not None:
             raise self.broken
-        self.looks += chunks
+        self.checks += chunks
 
     def check_again(self, cluster: str, reason: str, seconds: int) -> None:
         if self.broken is not None:

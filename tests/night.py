@@ -4,7 +4,7 @@
 compares.
 
 The clusters are the sandbox's: machine controllers, autoscalers, pods and API servers, read and written by the real
-adapter without a wire in between. The functions are the real use cases, the command line is the real one. Time is
+adapter without a network in between. The functions are the real use cases, the command line is the real one. Time is
 virtual, and whatever has a name by chance has it from a seed.
 """
 
@@ -47,8 +47,8 @@ from sandbox.stack import CALLER
 from sandbox.template import ROOT
 from tests.crashing import Life, WirelessClusters
 from tests.fakes import FakeClock, InMemoryStore, plenty, register
-from tests.house import House
 from tests.pages import picture
+from tests.stack import Stack
 
 STACK = "evenkeel"
 THREE = datetime(2026, 1, 31, 3, 0, tzinfo=UTC)
@@ -228,7 +228,7 @@ def _label_by_hand(one: Member) -> None:
 
 
 def _renew(one: Member) -> None:
-    """A cluster-autoscaler that somebody has started beside us."""
+    """A cluster-autoscaler that was started beside us."""
     at = one.clock.at.strftime("%Y-%m-%d %H:%M:%S.000000 +0000 UTC")
     metadata = {"annotations": {"cluster-autoscaler.kubernetes.io/last-updated": at}}
     store, where = one.cluster.store, ("configmaps", "kube-system", "cluster-autoscaler-status")
@@ -370,8 +370,8 @@ class Night:
         self.members = _members()
         self.store = InMemoryStore(clock=self.clock)
         clusters: Any = _Clusters(self.members)
-        self.house = House(store=self.store, clock=self.clock, clusters=clusters)
-        self.house.operate = replace(self.house.operate, stack=STACK)
+        self.stack = Stack(store=self.store, clock=self.clock, clusters=clusters)
+        self.stack.operate = replace(self.stack.operate, stack=STACK)
         for name, one in self.members.items():
             one.build(self.clock)
             if name != _NEW:
@@ -401,32 +401,32 @@ class Night:
                     one.step()
         known = [name for name, _ in self.store.registrations() if name != _FORGOTTEN or at < -13]
         for start in range(0, len(known), 20):
-            self.house.look(known[start : start + 20], plenty)
+            self.stack.check(known[start : start + 20], plenty)
         self.work()
 
     def work(self) -> None:
         """What has been asked of the queues."""
-        queue = self.house.queue
-        alone, queue.looks[:] = list(queue.looks), []
+        queue = self.stack.queue
+        alone, queue.checks[:] = list(queue.checks), []
         for chunk in alone:
-            self.house.look(chunk.clusters, plenty)
+            self.stack.check(chunk.clusters, plenty)
         again, queue.second_checks[:] = list(queue.second_checks), []
         for cluster, why, _seconds in again:
             queue.request(cluster, why, f"again-{cluster}-{self.clock.at}")
-        self.house.carry_out()
+        self.stack.carry_out()
 
-    # ---------------------------------------------------------------- whoever is on call
+    # ---------------------------------------------------------------- the operator on call
     def ask(self, stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
         """What the function answers; the queues are worked off after it."""
         assert stack == STACK
         try:
             who = {} if right_needed(event) is Right.READ else {"by": CALLER}
-            answer = self.house.operate({**event, **who}, plenty)
+            answer = self.stack.operate({**event, **who}, plenty)
         except (EvenkeelError, ConfigError) as error:
             answer = answer_of_error(error)
         self.work()
-        told: dict[str, Any] = json.loads(json.dumps(answer))
-        return told
+        reported: dict[str, Any] = json.loads(json.dumps(answer))
+        return reported
 
     def type(self, command: str) -> str:
         """A command, and the screen of a terminal of 80 columns after it."""

@@ -27,7 +27,7 @@ from tests.workloads import node, pod
 POOL, MAXIMUM = "workers", 12
 #: seconds of a step: short while things happen, longer once they hardly do
 _STEP, _LONG_STEP, _LONG_AFTER = 1, 5, 300
-#: from a refused launch to the function that hears of it: exporter, EventBridge and Lambda
+#: from a refused launch to the function that receives it: exporter, EventBridge and Lambda
 _TRAVEL = 2
 #: the moment within the minute of scans at which the pods appear, and that of Cluster Autoscaler's loops
 _APPEAR = 13
@@ -35,7 +35,7 @@ _HORIZON = 30 * 60
 
 
 class Who(StrEnum):
-    """Who looks after the pool."""
+    """Who manages the pool."""
 
     EVENTS = "with events"
     SCANS = "scans of 60 s only"
@@ -75,7 +75,7 @@ class Result:
     surplus: int  # nodes and orders beyond what pods want, at the worst moment
     most: int  # nodes and orders, at the worst moment
     killed: tuple[str, ...]  # machines with a node that went although nobody had scaled down
-    looks: int
+    checks: int
     patches: int
     away_from: int | None = None  # seconds from the pods to the absence of the API server
 
@@ -144,7 +144,7 @@ class Play:
     server goes away where Evenkeel releases nothing. ``restarts_at``: when the autoscaler starts anew, and forgets its
     backoffs. ``in_flight``: seconds until a write of the autoscaler arrives; ``adds``: it raises what it finds then,
     and does not set what it wanted. All three in seconds from the pods.
-    ``window`` seconds pass between a look and its first patch, its first delete mark or the patch after the marks, as
+    ``window`` seconds pass between a check and its first patch, its first delete mark or the patch after the marks, as
     ``window_before`` says; the controllers and the autoscaler live on meanwhile. ``at_once``: the controllers act right
     after each patch of ours.
     """
@@ -191,7 +191,7 @@ class Play:
         clusters = _Away(self, WirelessClusters(self.cluster.api, Life(), self.clock))
         self.store = store
         self.stack = TimedStack(cast("Clusters", clusters), self.clock, store)
-        self.looks = 0
+        self.checks = 0
         self._second = 0
         self.is_away = False
         self._has_released = False
@@ -200,7 +200,7 @@ class Play:
         self._landing: list[tuple[int, Callable[[], None]]] = []
         self._prepare_autoscaler()
         self._stepped, self._known, self._views = self.clock.at, -1, self.cluster.groups()
-        self._heard = 0
+        self._received = 0
         self._marked = False
         self._slipped = True
         self.cluster.api.before.append(self._before)
@@ -290,7 +290,7 @@ class Play:
         if self._second == self.outage.appear:
             self.cluster.set_demand(POOL, self.outage.pods)
             self.cloud.prepare(self.outage, self.clock)
-            self._heard = 0
+            self._received = 0
         outage, autoscaler = self.outage, self.cluster.autoscaler
         assert autoscaler is not None
         if outage.away and self.away_from is not None:
@@ -318,17 +318,17 @@ class Play:
             self._stepped, self._known = self.clock.at, self.objects._version
             self._views = self.cluster.groups()
 
-    def _look_after(self) -> None:
+    def _check_after(self) -> None:
         if self.who is Who.NOBODY:
             return
         self.stack.scan(self._second)
-        while self.who is Who.EVENTS and self._heard < len(self.cloud.refused):
-            zone, at, error = self.cloud.refused[self._heard]
+        while self.who is Who.EVENTS and self._received < len(self.cloud.refused):
+            zone, at, error = self.cloud.refused[self._received]
             if self.clock.at < at + timedelta(seconds=_TRAVEL):
                 break
-            self._heard += 1
+            self._received += 1
             view = next(view for view in self.cluster.groups() if view.zone == zone)
-            self.stack.hear(
+            self.stack.receive(
                 Failure(
                     cluster="demo",
                     namespace=view.namespace,
@@ -339,12 +339,12 @@ class Play:
                     id=error.request_id,
                 )
             )
-        self.stack.look(before=self._begin_look)
+        self.stack.check(before=self._begin_check)
         if self._has_released and self.away_from is None:
             self.away_from = self._second + 1
 
-    def _begin_look(self, cluster: str) -> None:
-        self.looks += 1
+    def _begin_check(self, cluster: str) -> None:
+        self.checks += 1
         self._slipped, self._marked = self.window == 0, False
 
     @property
@@ -357,7 +357,7 @@ class Play:
         nodes, after, surplus, most = 0, None, 0, 0
         while self._second < outage.appear + self.horizon:
             self._live()
-            self._look_after()
+            self._check_after()
             views = self._views
             wanted = outage.pods if self._second >= outage.appear else sum(outage.replicas)
             running = min(wanted, sum(view.running for view in views))
@@ -376,7 +376,7 @@ class Play:
             surplus=surplus,
             most=most,
             killed=tuple(self.killed),
-            looks=self.looks,
+            checks=self.checks,
             patches=self.patches,
             away_from=None if self.away_from is None else self.away_from - outage.appear,
         )

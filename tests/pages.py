@@ -1,4 +1,4 @@
-"""Answers of the real `status`, for whoever draws a page of them: a fleet in a bad night, and one cluster."""
+"""Answers of the real `status`, for drawings of a page of them: a fleet in a bad night, and one cluster."""
 
 from datetime import timedelta
 from html.parser import HTMLParser
@@ -21,7 +21,7 @@ from sandbox.chromium import Chromium
 from sandbox.template import ROOT
 from tests.builders import MINUTE, NOW, key, zones
 from tests.fakes import plenty, register
-from tests.house import House
+from tests.stack import Stack
 
 ZONES = tuple(f"eu-central-1{letter}" for letter in "abc")
 POOL = "cluster-api/prod/workers"
@@ -81,14 +81,14 @@ def _incidents() -> tuple[tuple[Incident, ...], ...]:
     )
 
 
-def told_fleet(clusters: int, troubled: int | None = None) -> dict[str, Any]:
+def fleet_answer(clusters: int, troubled: int | None = None) -> dict[str, Any]:
     """What `status` of all says of such a fleet."""
-    return fleet_house(clusters, troubled).operate({"action": "status"}, plenty)
+    return fleet_stack(clusters, troubled).operate({"action": "status"}, plenty)
 
 
-def fleet_house(clusters: int, troubled: int | None = None) -> House:
+def fleet_stack(clusters: int, troubled: int | None = None) -> Stack:
     """So many clusters, ten or ``troubled`` of them with incidents, two paused, one new."""
-    store = House().store
+    store = Stack().store
     store.remove_record("demo", store.load("demo").versions)
     names = [f"prod-eu-{number:02}" for number in range(1, clusters + 1)]
     for number, name in enumerate(names):
@@ -99,45 +99,45 @@ def fleet_house(clusters: int, troubled: int | None = None) -> House:
         store.save_cluster_health(name, ClusterHealth().with_incidents(wrong[number % len(wrong)]), None)
     for start in range(0, clusters, 50):
         store.save_checked_at(names[start : min(start + 50, clusters - 1)], NOW)
-    house = House(store=store)
-    house.clock.at = NOW
-    return house
+    stack = Stack(store=store)
+    stack.clock.at = NOW
+    return stack
 
 
-def told_quota() -> dict[str, Any]:
+def quota_answer() -> dict[str, Any]:
     """What `status` says of a cluster whose quota is used up: no zone gives a node, and each is tried again."""
-    house = House(zones((2, 2, 2), bounds=[(1, 9)] * 3))
-    versions = house.store.load("demo").versions
+    stack = Stack(zones((2, 2, 2), bounds=[(1, 9)] * 3))
+    versions = stack.store.load("demo").versions
     for zone, wanted in zip("abc", (4, 2, 3), strict=True):
-        house.cluster.change(key(zone), requested=wanted, running=2, machines=())
-        state = record_failure(GroupState(), house.clock.at, FailureClass.QUOTA, QUOTA, BackoffPolicy())
-        house.store.save_group("demo", key(zone), state, versions)
+        stack.cluster.change(key(zone), requested=wanted, running=2, machines=())
+        state = record_failure(GroupState(), stack.clock.at, FailureClass.QUOTA, QUOTA, BackoffPolicy())
+        stack.store.save_group("demo", key(zone), state, versions)
     for minute in range(8):
-        house.clock.at = NOW + timedelta(minutes=minute)
-        house.rebalance("demo", "schedule", plenty)
-    return house.ask("status")
+        stack.clock.at = NOW + timedelta(minutes=minute)
+        stack.rebalance("demo", "schedule", plenty)
+    return stack.ask("status")
 
 
-def told_pools(count: int, *, fenced: bool = False, minutes: int = 8) -> House:
+def pools_answer(count: int, *, fenced: bool = False, minutes: int = 8) -> Stack:
     """A cluster of so many pools in an outage of zone a; every third of them orders no node there."""
     names = [f"team-{number:02}" for number in range(count)]
     groups = [group for name in names for group in zones((2, 2, 2), bounds=[(1, 9)] * 3, pool=name)]
-    house = House(groups, pools=[{"name": name, "min": 3, "max": 12} for name in names], on_failure="hold")
+    stack = Stack(groups, pools=[{"name": name, "min": 3, "max": 12} for name in names], on_failure="hold")
     for number, name in enumerate(names):
         if number % 3:
-            house.cluster.change(key("a", pool=name), requested=4, running=2, machines=())
-            house.fail("a", pool=name)
+            stack.cluster.change(key("a", pool=name), requested=4, running=2, machines=())
+            stack.fail("a", pool=name)
     for minute in range(minutes):
-        house.clock.at = NOW + timedelta(minutes=minute)
+        stack.clock.at = NOW + timedelta(minutes=minute)
         if fenced and minute == minutes - 1:
-            house.ask("fence-zone", zone="a", **{"for": "2h"})
-        house.rebalance("demo", "schedule", plenty)
-    return house
+            stack.ask("fence-zone", zone="a", **{"for": "2h"})
+        stack.rebalance("demo", "schedule", plenty)
+    return stack
 
 
 def draw() -> None:
-    fleet = page_of_status(told_fleet(40), "answer of stack evenkeel", NOW)
-    cluster = page_of_status(told_quota(), "answer of stack evenkeel", NOW + 7 * MINUTE)
+    fleet = page_of_status(fleet_answer(40), "answer of stack evenkeel", NOW)
+    cluster = page_of_status(quota_answer(), "answer of stack evenkeel", NOW + 7 * MINUTE)
     widget = f"<!DOCTYPE html><body style='margin:0'>{fragment(fleet, Theme.DARK)}</body>"
     with Chromium() as browser:
         for name, html, width, height in (
@@ -149,7 +149,7 @@ def draw() -> None:
 
 
 def picture(browser: Chromium, name: str, html: str, *, width: int, height: int) -> None:
-    """What somebody sees of a page in a window of that many pixels, as a picture of docs/."""
+    """What a reader sees of a page in a window of that many pixels, as a picture of docs/."""
     page = browser.open(html, width=width, height=height)
     page.evaluate("document.querySelectorAll('.made').forEach(one => one.remove())")  # or it differs each day
     # Few colours, since pictures stay in the repository's history.
@@ -192,12 +192,12 @@ class Seen(HTMLParser):
         return "".join(self.texts)
 
 
-def assert_note_is_shown(house: House, note: str, pool: str) -> None:
+def assert_note_is_shown(stack: Stack, note: str, pool: str) -> None:
     """Check that plan, status, the page and explain print a note of a pool."""
     console = Console(width=200)
     with console.capture() as printed:
         for action in ("plan", "status"):
-            print_answer(house.ask(action), console)
+            print_answer(stack.ask(action), console)
     assert printed.get().count(f"note: {note}") == 2
-    assert note in Seen(document(page_of_status(house.ask("status"), "x", house.clock.now()))).text
-    assert note[1:] in house.ask("explain", pool=pool)["message"]
+    assert note in Seen(document(page_of_status(stack.ask("status"), "x", stack.clock.now()))).text
+    assert note[1:] in stack.ask("explain", pool=pool)["message"]

@@ -76,7 +76,7 @@ class World:
         harms = () if life.at is None else (KilledError, EvenkeelError, RuntimeError)
         with contextlib.suppress(*harms):
             self._check()
-        self._look_over(seen)
+        self._check_over(seen)
 
     @property
     def requested(self) -> dict[str, int]:
@@ -118,7 +118,7 @@ class World:
         for pool in self.scenario.pools:
             self.wrong["above PoolMaximum"] += self.requested[pool.name] > pool.max
 
-    def _look_over(self, seen: Mapping[str, int]) -> None:
+    def _check_over(self, seen: Mapping[str, int]) -> None:
         steps = self.steps
         self.limits = {first: limit for first, limit in self.limits.items() if first in steps}
         fallbacks = [step.order.fallback for step in steps.values() if step.order.fallback]

@@ -187,7 +187,7 @@ class Broken(World):
         self.ever_ready |= shown - self.not_ready.keys()
 
     def seen(self, *, judges_nodes: bool) -> Workload:
-        """Without pending pods, no nodes are read, unless unneeded nodes are looked for."""
+        """Without pending pods, no nodes are read, unless unneeded nodes are searched for."""
         if judges_nodes:
             return self.workload()
         return replace(self.workload() if self.waiting() else Workload(), whole=False)

@@ -63,7 +63,7 @@ class Hours:
             self.clock.at += timedelta(seconds=1)
             self.each_second(self.second)
             self.stack.scan(self.second, self.names)
-            self.stack.look(before=self._begin_check)
+            self.stack.check(before=self._begin_check)
             if self.second == half:
                 counted.last_patches, counted.last_written = -self.patches(), -self._written()
         counted.checks = self.checks.total()
@@ -99,7 +99,7 @@ class Contested(ClusterObjects):
         self.cluster = world.clusters["cluster-api"]
         super().__init__(self.cluster)
         self.cluster.set_demand("workers", pods)
-        self.home = {zone: self.bounds(zone) for zone in ZONES}
+        self.original = {zone: self.bounds(zone) for zone in ZONES}
         if dead:
             self.cloud.exhaust_zone(ZONES[0])
         self.gitops: Callable[[], None] = lambda: None
@@ -119,7 +119,7 @@ class Contested(ClusterObjects):
 
     def put_back_bounds(self) -> None:
         """Write the bounds of a GitOps tool's repository."""
-        for zone, (low, high) in self.home.items():
+        for zone, (low, high) in self.original.items():
             self.set_bounds(zone, low, high, manager="argocd")
 
     def put_back_replicas(self, *replicas: int) -> None:
@@ -196,7 +196,7 @@ def events(clusters: int, number: int = 2000, seconds: int = 10) -> Counted:
             occurred_at=clock.at - timedelta(seconds=2),
             id=id,
         )
-        hours.stack.hear(failure)
+        hours.stack.receive(failure)
 
     def each_second(second: int) -> None:
         nonlocal waited

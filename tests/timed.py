@@ -1,4 +1,4 @@
-"""A stack over simulated time: what SQS and Lambda do with requests for looks, without either and without waiting."""
+"""A stack over simulated time: what SQS and Lambda do with requests for checks, without either and without waiting."""
 
 import heapq
 import random
@@ -56,7 +56,7 @@ class TimedQueue:
     def waiting(self) -> int:
         return sum(len(reasons) for reasons in self._waiting.values())
 
-    def next_looks(self) -> Iterator[tuple[str, str]]:
+    def next_checks(self) -> Iterator[tuple[str, str]]:
         """The first request of every cluster that has one: what as many workers take next."""
         while self._delayed and self._delayed[0][0] <= self.clock.now():
             _, number, cluster, reason = heapq.heappop(self._delayed)
@@ -73,12 +73,12 @@ def worker(store: ActionStore, clusters: Clusters, clock: Clock, queue: Queue, *
 
 
 class TimedStack:
-    """Table and queues, the function that hears of failures, and one look per cluster and second."""
+    """Table and queues, the function that receives failures, and one check per cluster and second."""
 
     def __init__(self, clusters: Clusters, clock: Clock, store: InMemoryStore) -> None:
         self.store = store
         self.queue = TimedQueue(clock)
-        self.hear = RecordFailure(store=store, queue=self.queue, clock=clock)
+        self.receive = RecordFailure(store=store, queue=self.queue, clock=clock)
         self._rebalance = worker(store, clusters, clock, self.queue)
 
     def scan(self, second: int, clusters: Iterable[str] = ("demo",)) -> None:
@@ -86,8 +86,8 @@ class TimedStack:
             for name in clusters:
                 self.queue.request(name, "scan", f"scan-{name}-{second}")
 
-    def look(self, before: Callable[[str], None]) -> None:
-        """The looks that are due in this second; ``before`` each of them, its cluster is named."""
-        for cluster, why in self.queue.next_looks():
+    def check(self, before: Callable[[str], None]) -> None:
+        """The checks that are due in this second; ``before`` each of them, its cluster is named."""
+        for cluster, why in self.queue.next_checks():
             before(cluster)
             self._rebalance(cluster, why, plenty)

@@ -1,4 +1,4 @@
-"""Servers on this machine that are no API server: each says to whoever connects what a test has it say."""
+"""Servers on this machine that are no API server: each says to a client that connects what a test has it say."""
 
 import json
 import socket
@@ -37,12 +37,12 @@ def serving(answer: Answer, *, tls: bool = True) -> Iterator[str]:
 
     def talk(plain: socket.socket) -> None:
         with suppress(OSError), plain:
-            wire = context.wrap_socket(plain, server_side=True) if tls else plain
-            with wire:
-                head = wire.recv(65536)
-                while tls and b"\r\n\r\n" not in head and (more := wire.recv(65536)):
+            connection = context.wrap_socket(plain, server_side=True) if tls else plain
+            with connection:
+                head = connection.recv(65536)
+                while tls and b"\r\n\r\n" not in head and (more := connection.recv(65536)):
                     head += more
-                answer(wire, head)
+                answer(connection, head)
 
     def accept() -> None:
         with suppress(OSError):

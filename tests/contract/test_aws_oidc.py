@@ -72,7 +72,7 @@ def server(issuer: AwsIssuer, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def opened(issuer: AwsIssuer, server: RealKubernetesAPI, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Opens the server as a role, for looks or for writes."""
+    """Opens the server as a role, for checks or for writes."""
     variables = {"ENDPOINT_URL_STS": issuer.sts_url, "DEFAULT_REGION": "eu-central-1", "SECRET_ACCESS_KEY": "x"}
     for name, value in variables.items():
         monkeypatch.setenv(f"AWS_{name}", value)

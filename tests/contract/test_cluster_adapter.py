@@ -612,11 +612,11 @@ class TestDeleteMarks:
         stage.fail(flavour, pool[0])
         marks_at_patch: list[list[bool]] = []
 
-        def look(patch: Patch) -> None:
+        def check(patch: Patch) -> None:
             if patch.lowers_requested:
                 marks_at_patch.append(self.marks(stage, machines))
 
-        stage.run(before_apply=look)
+        stage.run(before_apply=check)
         assert marks_at_patch == [[False] * 4, [False, True, False, True]]  # before the marks, before the patch
         assert stage.get(pool[0])["spec"]["replicas"] == 2
 
@@ -692,7 +692,7 @@ class TestDeleteMarks:
 
     @staticmethod
     def release(cluster: Cluster, scalable: Object, requested: int, *, may_remove_running: bool = False) -> Patch:
-        """A fresh look, and the patch that would leave so many replicas."""
+        """A fresh check, and the patch that would leave so many replicas."""
         name = scalable["metadata"]["name"]
         (group,) = [group for group in cluster.observe().groups if group.key.name == name]
         timeout = group.options.provision_timeout or timedelta(minutes=15)
@@ -878,7 +878,7 @@ class TestClusterClass:
         return {entry["name"]: entry["metadata"]["annotations"] for entry in topology_entries(stage.get(cluster))}
 
     def apply(self, stage: Stage, cluster: Object, manager: str, maximum: int, *, force: bool = True) -> None:
-        """Somebody applies the first entry's max, by server-side apply."""
+        """Another writer applies the first entry's max, by server-side apply."""
         (entry,) = [{"name": self.NAMES[0], "metadata": {"annotations": {MAX_SIZE: str(maximum)}}}]
         spec = {"topology": {"workers": {"machineDeployments": [entry]}}}
         body = {"apiVersion": cluster["apiVersion"], "kind": "Cluster", "metadata": {"name": "demo"}, "spec": spec}
@@ -929,7 +929,7 @@ class TestClusterClass:
         self.apply(stage, cluster, "flux", 3)
         stage.run()
         (pool,) = stage.store.load("demo").state.pools.values()
-        assert sorted(wish.bounds.max for wish in pool.desired_bounds.values()) == [3, 9, 9]
+        assert sorted(desired.bounds.max for desired in pool.desired_bounds.values()) == [3, 9, 9]
         assert stage.sum_of_maxima() == 3 + 9 + 9
 
     @pytest.mark.parametrize("end", ["restored", "switched off"])
@@ -1298,14 +1298,14 @@ class TestCredentials:
         stage.user = "nobody"
         stage.secrets.clear()
         stage._cached.clear()
-        told = refused(writes=True)
-        assert f"it may not list machines.machine.openshift.io in namespace {stage.namespace}" in told
-        assert f"it may not patch machinedeployments.cluster.x-k8s.io in namespace {stage.namespace}" in told
+        reported = refused(writes=True)
+        assert f"it may not list machines.machine.openshift.io in namespace {stage.namespace}" in reported
+        assert f"it may not patch machinedeployments.cluster.x-k8s.io in namespace {stage.namespace}" in reported
         assert [line for line in refused(writes=False) if "patch" in line] == []
         stage.record = record(**{**stage.record.model_dump(), "namespaces": [], "autoscaler_status": "kube-system"})
-        told = refused(writes=False)
-        assert "it may not list machines.machine.openshift.io" in told
-        assert "it may not get configmaps in namespace kube-system" in told
+        reported = refused(writes=False)
+        assert "it may not list machines.machine.openshift.io" in reported
+        assert "it may not get configmaps in namespace kube-system" in reported
 
     @pytest.mark.parametrize(("resource", "allowed", "verb"), RIGHTS)
     def test_the_manifest_grants_what_is_needed_and_no_more(
@@ -1383,11 +1383,11 @@ class TestPatience:
 
 
 class TestQuietChecks:
-    """A look that writes nothing: as the API server remembers the world, and as this instance does."""
+    """A check that writes nothing: as the API server remembers the world, and as this instance does."""
 
     @staticmethod
-    def looked(stage: Stage, *, alone: bool = True) -> dict[GroupKey, NodeGroup]:
-        """What a look sees. Who wrote a value is asked by runs only, which tell it."""
+    def checked(stage: Stage, *, alone: bool = True) -> dict[GroupKey, NodeGroup]:
+        """What a check sees. Who wrote a value is asked by runs only, which report it."""
         cluster = stage.clusters.open(stage.record, plenty, consistent=False, alone=alone)
         return {group.key: group for group in cluster.observe().groups}
 
@@ -1410,11 +1410,11 @@ class TestQuietChecks:
             stage.merge(pool[1], change)
             expected = self.seen_by_a_run(stage)
             deadline = time.monotonic() + 10
-            while (seen := self.looked(stage)) != expected:  # the watch cache of a real server comes a moment later
+            while (seen := self.checked(stage)) != expected:  # the watch cache of a real server comes a moment later
                 assert time.monotonic() < deadline, seen
         stage.delete(pool[2])
         deadline = time.monotonic() + 10
-        while len(self.looked(stage)) == 3:
+        while len(self.checked(stage)) == 3:
             assert time.monotonic() < deadline
 
     def test_a_check_reads_the_watch_cache_and_a_run_does_not(self, own_stage: Stage) -> None:
@@ -1433,8 +1433,8 @@ class TestQuietChecks:
         own_stage.put(*three("openshift", (1, 1, 1)))
         monkeypatch.setattr("evenkeel.adapters.kubernetes.access.clusters.MOST_BYTES_BESIDE_OTHERS", 1000)
         with pytest.raises(TooLargeError, match="demo: the answer is not usable: it is larger than"):
-            self.looked(own_stage, alone=False)
-        assert len(self.looked(own_stage, alone=True)) == 3
+            self.checked(own_stage, alone=False)
+        assert len(self.checked(own_stage, alone=True)) == 3
         assert len(own_stage.clusters.open(own_stage.record, plenty, alone=False).observe().groups) == 3, "a run"
 
 
@@ -1447,9 +1447,9 @@ class Garbage:
         self.answer = b""
         self.seen: list[bytes] = []
 
-    def __call__(self, wire: socket.socket, head: bytes) -> None:
+    def __call__(self, connection: socket.socket, head: bytes) -> None:
         self.seen.append(head.partition(b"\r\n")[0])
-        wire.sendall(self.answer)
+        connection.sendall(self.answer)
 
     def observe(self, flavour: str, **access: str) -> tuple[NodeGroup, ...]:
         text = kubeconfig_for(**{"url": self.url, **access})
@@ -1458,7 +1458,7 @@ class Garbage:
         return tuple(cluster.observe().groups)
 
 
-@pytest.fixture(params=["a run", "a look"])
+@pytest.fixture(params=["a run", "a check"])
 def garbage(request: pytest.FixtureRequest) -> Iterator[Garbage]:
     made = Garbage(consistent=request.param == "a run")
     with serving(made) as made.url:

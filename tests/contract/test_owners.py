@@ -74,8 +74,8 @@ class TestShapes:
             }
             if "status" in item and namespaced:
                 status = {"status": item["status"]}
-                told = custom.patch_namespaced_custom_object_status(group, version, namespace, plural, name, status)
-                assert told["status"] == item["status"]
+                reported = custom.patch_namespaced_custom_object_status(group, version, namespace, plural, name, status)
+                assert reported["status"] == item["status"]
             seen.add(f"{plural}.{group}")
         expected = {
             "gardener-plain": {"shoots.core.gardener.cloud", "clusters.extensions.gardener.cloud"},
@@ -216,14 +216,14 @@ class Applier:
 
 class TestServerSideApply:
     def test_an_object_that_is_not_there_is_made(self, kind_of: Any) -> None:
-        made = Applier(kind_of(*CLUSTERS), "somebody", "c")(topology(entry("a", x="1")))
-        assert writers(made, *in_entry("a", "f:class")) == {"somebody: Apply"}
+        made = Applier(kind_of(*CLUSTERS), "another", "c")(topology(entry("a", x="1")))
+        assert writers(made, *in_entry("a", "f:class")) == {"another: Apply"}
 
     def test_another_managers_value_is_a_conflict_with_manager_and_field(self, kind_of: Any) -> None:
         clusters = kind_of(*CLUSTERS, manager="kubectl")
         clusters.create(topology(entry("a", x="1"), entry("b", x="1")))
-        wish = topology({"name": "b", "metadata": {"annotations": {"x": "2"}}})
-        code, status = refused(lambda: Applier(clusters, "evenkeel", "c")(wish))
+        desired = topology({"name": "b", "metadata": {"annotations": {"x": "2"}}})
+        code, status = refused(lambda: Applier(clusters, "evenkeel", "c")(desired))
         assert (code, status["reason"]) == (409, "Conflict")
         assert 'Apply failed with 1 conflict: conflict with "kubectl"' in status["message"]
         (cause,) = status["details"]["causes"]
@@ -235,9 +235,9 @@ class TestServerSideApply:
     def test_with_force_one_entry_of_a_list_changes_and_nothing_else(self, kind_of: Any) -> None:
         clusters = kind_of(*CLUSTERS, manager="kubectl")
         before = clusters.create(topology(entry("a", x="1"), entry("b", x="1", y="1")))
-        wish = topology({"name": "b", "metadata": {"annotations": {"x": "2"}}})
-        del wish["spec"]["topology"]["classRef"]
-        new = Applier(clusters, "evenkeel", "c")(wish, force=True)
+        desired = topology({"name": "b", "metadata": {"annotations": {"x": "2"}}})
+        del desired["spec"]["topology"]["classRef"]
+        new = Applier(clusters, "evenkeel", "c")(desired, force=True)
         before["spec"]["topology"]["workers"]["machineDeployments"][1]["metadata"]["annotations"]["x"] = "2"
         assert new["spec"] == before["spec"]
         key = in_entry("b", "f:metadata", "f:annotations", "f:x")
@@ -309,9 +309,9 @@ class TestServerSideApply:
         clusters = kind_of(*CLUSTERS)
         read = clusters.create(topology(entry("a", x="1")))
         clusters.merge("c", {"metadata": {"labels": {"later": "yes"}}})
-        wish = topology({"name": "a", "metadata": {"annotations": {"x": "2"}}})
-        wish["metadata"]["resourceVersion"] = read["metadata"]["resourceVersion"]
-        code, status = refused(lambda: Applier(clusters, "evenkeel", "c")(wish, force=True))
+        desired = topology({"name": "a", "metadata": {"annotations": {"x": "2"}}})
+        desired["metadata"]["resourceVersion"] = read["metadata"]["resourceVersion"]
+        code, status = refused(lambda: Applier(clusters, "evenkeel", "c")(desired, force=True))
         assert (code, status["reason"]) == (409, "Conflict")
         assert "the object has been modified" in status["message"]
 

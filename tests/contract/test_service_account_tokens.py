@@ -55,7 +55,7 @@ def vault() -> Iterator[SealedTokens]:
 
 
 class Opened:
-    """The server as runs and looks open it. Each is a function instance of its own."""
+    """The server as runs and checks open it. Each is a function instance of its own."""
 
     def __init__(self, server: RealKubernetesAPI, vault: SealedTokens, cluster: str) -> None:
         self.clock = FakeClock(at=datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""A cluster's status in a ConfigMap, with the rights of who only looks and those of rbac-status.yaml alone."""
+"""A cluster's status in a ConfigMap, with the rights of readers and those of rbac-status.yaml alone."""
 
 import json
 from collections.abc import Callable, Iterator

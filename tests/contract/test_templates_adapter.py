@@ -1,4 +1,4 @@
-"""What nodes look like, read with the rights that deploy/kubernetes gives: what is found, and what it costs."""
+"""What nodes are like, read with the rights that deploy/kubernetes gives: what is found, and what it costs."""
 
 from collections.abc import Callable
 from typing import Any

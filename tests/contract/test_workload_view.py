@@ -180,18 +180,18 @@ class TestReading:
 
     @pytest.mark.parametrize("orders", [False, True])
     def test_missing_rights_are_named(self, scene: Scene, orders: bool) -> None:
-        def told() -> Sequence[str]:
+        def reported() -> Sequence[str]:
             return scene.clusters().open_workload(scene.record, plenty).refused(orders=orders)
 
-        assert told() == []
+        assert reported() == []
         scene.user = "nobody"
-        lists = [line for line in told() if line.startswith("it may not list ")]
+        lists = [line for line in reported() if line.startswith("it may not list ")]
         assert len(lists) == sum(len(rule["resources"]) for rule in ROLE["rules"])
         signs = [
             "it may not get leases.coordination.k8s.io in namespace kube-system",
             "it may not get configmaps in namespace kube-system",
         ]
-        assert [*lists, *signs] == told() if orders else lists == told()
+        assert [*lists, *signs] == reported() if orders else lists == reported()
 
     def test_pages_are_all_read_and_equal_pods_share_what_they_ask_for(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch

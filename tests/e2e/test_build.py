@@ -32,7 +32,7 @@ def size_of(folder: Path) -> int:
 
 
 def assert_compiled(layer: Path, tag: str) -> None:
-    """Every source has a compiled file that Python takes without looking at the source's time or content."""
+    """Every source has a compiled file that Python takes without checking the source's time or content."""
     sources = [file for file in (layer / "python").rglob("*.py") if file.parent.name != "__pycache__"]
     assert sources
     for source in sources:
@@ -225,7 +225,7 @@ def test_a_file_of_the_kubernetes_client_that_is_gone_stops_the_build_by_name(tm
     assert {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()} == {*there, gone}
 
 
-def test_a_cold_rebalance_imports_nothing_that_a_look_does_not_use(twin: HostBuild, tmp_path: Path) -> None:
+def test_a_cold_rebalance_imports_nothing_that_a_check_does_not_use(twin: HostBuild, tmp_path: Path) -> None:
     code = (ROOT / "functions" / "rebalance" / "app.py").read_text(encoding="utf-8")
     (tmp_path / "app.py").write_text(code)
     (tmp_path / "loaded.py").write_text(

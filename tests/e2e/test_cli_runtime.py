@@ -47,14 +47,14 @@ def test_a_cluster_is_registered_explained_validated_and_left_from_a_laptop(
         (pool,) = asked("status", "-o", "json")["pools"]
         assert [group["running"] for group in pool["groups"]] == [4, 1, 1]
         assert asked("plan", "-o", "json")["pools"][0]["name"] == "workers"
-        told = asked("explain", "--pool", "workers", "-o", "json")
-        assert len(told["groups"]) == 3
+        reported = asked("explain", "--pool", "workers", "-o", "json")
+        assert len(reported["groups"]) == 3
         assert asked("validate", "--fix", "-o", "json")["diff"] == []
         assert asked("pause", "--pool", "workers", "-o", "json")["ok"]
         assert asked("resume", "--pool", "workers", "-o", "json")["ok"]
         assert asked("restore", "--pool", "workers", "--yes", "-o", "json")["ok"]
         history = asked("record")
-        told = [(decision["cause"], decision["by"]) for decision in history["decisions"]]
-        assert told == [(action, CALLER) for action in ("register", "pause", "resume", "restore")]
+        reported = [(decision["cause"], decision["by"]) for decision in history["decisions"]]
+        assert reported == [(action, CALLER) for action in ("register", "pause", "resume", "restore")]
         assert "did you mean workers?" in asked("explain", "--pool", "worker", code=2)
         assert patches(cluster) == 0

@@ -20,8 +20,8 @@ from evenkeel_cli.printed_pages import page_of_forecast, page_of_plan, page_of_s
 from sandbox.chromium import Chromium, Page, find_chromium
 from sandbox.template import ROOT
 from tests.builders import NOW
-from tests.pages import told_fleet, told_pools, told_quota
-from tests.unit.page.test_page import EVIL, palette, told_forecast, told_plan, told_simulation, told_status
+from tests.pages import fleet_answer, pools_answer, quota_answer
+from tests.unit.page.test_page import EVIL, forecast_answer, palette, plan_answer, simulation_answer, status_answer
 
 AXE = ROOT / "build" / "axe" / "axe.min.js"
 WIDTHS = (320, 390, 1440)
@@ -31,7 +31,7 @@ ENTER, TAB = ("Enter", 13, "\r"), ("Tab", 9)
 
 def needed(what: str) -> None:
     """On a developer's machine a test without it is left out; where everything has to run, it fails."""
-    (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{what}: the page is not looked at; see make chromium")
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{what}: the page is not checked; see make chromium")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ Open = Callable[..., Page]
 
 
 @pytest.fixture
-def look(browser: Chromium) -> Iterator[Open]:
+def view(browser: Chromium) -> Iterator[Open]:
     """Opens a page; whatever it complains of until the test ends is an error."""
     opened: list[Page] = []
 
@@ -56,14 +56,14 @@ def look(browser: Chromium) -> Iterator[Open]:
 
     yield open_page
     for page in opened:
-        page.evaluate("1")  # what was said until now has been heard
+        page.evaluate("1")  # what was said until now has been received
         page.close()
         assert page.complaints == []
 
 
 def far_from_now() -> dict[str, Any]:
     """A status whose fences end in two hours, so that there is something left to count."""
-    text = json.dumps(told_status()).replace(rfc3339(NOW + timedelta(hours=1)), "LATER")
+    text = json.dumps(status_answer()).replace(rfc3339(NOW + timedelta(hours=1)), "LATER")
     return dict(json.loads(text.replace("LATER", rfc3339(datetime.now(UTC) + timedelta(hours=2)))))
 
 
@@ -79,37 +79,37 @@ def status(answer: dict[str, Any]) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "plan": lambda: document(page_of_plan(json.dumps(told_plan()), "plan.json")),
+    "plan": lambda: document(page_of_plan(json.dumps(plan_answer()), "plan.json")),
     "status": lambda: status(far_from_now()),
-    "quota": lambda: status(told_quota()),
-    "fleet": lambda: status(told_fleet(40)),
-    "live fleet": lambda: status({"clusters": [told_quota(), {**told_status(), "cluster": "green"}]}),
+    "quota": lambda: status(quota_answer()),
+    "fleet": lambda: status(fleet_answer(40)),
+    "live fleet": lambda: status({"clusters": [quota_answer(), {**status_answer(), "cluster": "green"}]}),
     "published fleet": lambda: document(
-        replace(page_of_status(told_fleet(40), "answer of stack evenkeel", NOW), has_runbooks=True)
+        replace(page_of_status(fleet_answer(40), "answer of stack evenkeel", NOW), has_runbooks=True)
     ),
-    "no fleet": lambda: status(told_fleet(0)),
-    "outage": lambda: status(told_pools(100).ask("status")),
-    "fenced outage": lambda: status(told_pools(100, fenced=True).ask("status")),
+    "no fleet": lambda: status(fleet_answer(0)),
+    "outage": lambda: status(pools_answer(100).ask("status")),
+    "fenced outage": lambda: status(pools_answer(100, fenced=True).ask("status")),
     "evil": lambda: status(evil(far_from_now())),
-    "evil fleet": lambda: status(evil(told_fleet(40))),
+    "evil fleet": lambda: status(evil(fleet_answer(40))),
     "long names": lambda: status(json.loads(json.dumps(far_from_now()).replace("workers", "w" * 250))),
-    "simulation": lambda: document(page_of_simulation(json.dumps(told_simulation()), "sim.json")),
-    "forecast": lambda: document(page_of_forecast(json.dumps(told_forecast()), "forecast.json")),
+    "simulation": lambda: document(page_of_simulation(json.dumps(simulation_answer()), "sim.json")),
+    "forecast": lambda: document(page_of_forecast(json.dumps(forecast_answer()), "forecast.json")),
 }
 every_page = pytest.mark.parametrize("page", PAGES)
 every_width = pytest.mark.parametrize("width", WIDTHS)
 
 
 def test_messages_of_the_console_are_collected(browser: Chromium) -> None:
-    page = browser.open("<script>console.error('heard')</script>")
+    page = browser.open("<script>console.error('received')</script>")
     page.evaluate("1")
-    assert "heard" in page.complaints[0]
+    assert "received" in page.complaints[0]
     page.close()
 
 
 @every_page
-def test_a_page_runs_no_script_but_its_own_and_shows_no_picture(look: Open, page: str) -> None:
-    seen = look(PAGES[page]())
+def test_a_page_runs_no_script_but_its_own_and_shows_no_picture(view: Open, page: str) -> None:
+    seen = view(PAGES[page]())
     assert seen.evaluate("[document.scripts.length, document.images.length, document.title]") == [
         1,
         0,
@@ -118,8 +118,8 @@ def test_a_page_runs_no_script_but_its_own_and_shows_no_picture(look: Open, page
 
 
 @every_page
-def test_nothing_is_wider_than_the_screen_and_the_ground_is_that_of_the_theme(look: Open, page: str) -> None:
-    seen = look(PAGES[page]())
+def test_nothing_is_wider_than_the_screen_and_the_ground_is_that_of_the_theme(view: Open, page: str) -> None:
+    seen = view(PAGES[page]())
     for width, theme in SCREENS:
         seen.resize(width, 800, dark=theme is Theme.DARK)
         assert seen.evaluate("document.documentElement.scrollWidth") == width
@@ -141,25 +141,25 @@ def violations(page: Page) -> dict[str, list[str]]:
 
 
 @every_page
-def test_axe_finds_no_violation(look: Open, page: str) -> None:
-    seen = look(PAGES[page]())
+def test_axe_finds_no_violation(view: Open, page: str) -> None:
+    seen = view(PAGES[page]())
     for width, theme in SCREENS:
         if width != 390 or theme is Theme.DARK:  # two in dark and light, one between
             seen.resize(width, 800, dark=theme is Theme.DARK)
             assert violations(seen) == {}, (width, theme)
 
 
-def test_axe_would_find_what_is_wrong(look: Open) -> None:
-    seen = look("<!DOCTYPE html><title>x</title><p style='color:#eee;background:#fff'>cannot be read</p>")
+def test_axe_would_find_what_is_wrong(view: Open) -> None:
+    seen = view("<!DOCTYPE html><title>x</title><p style='color:#eee;background:#fff'>cannot be read</p>")
     assert {"color-contrast", "html-has-lang"} <= set(violations(seen))
 
 
-def test_fences_count_down_and_a_page_says_how_old_it_is(look: Open) -> None:
-    texts = look(PAGES["status"]()).evaluate("[...document.querySelectorAll('.countdown')].map(one => one.textContent)")
+def test_fences_count_down_and_a_page_says_how_old_it_is(view: Open) -> None:
+    texts = view(PAGES["status"]()).evaluate("[...document.querySelectorAll('.countdown')].map(one => one.textContent)")
     assert " (over by now)" in texts
     assert [one for one in texts if re.fullmatch(r" \(1 h 59 min left\)| \(2 h 00 min left\)", one)]
     made = datetime.now(UTC) - timedelta(minutes=90)
-    seen = look(document(page_of_status(told_fleet(3), "x", made)))
+    seen = view(document(page_of_status(fleet_answer(3), "x", made)))
     assert seen.evaluate("document.querySelector('.made').textContent") == " (1 h 30 min ago)"
 
 
@@ -175,11 +175,11 @@ def in_view(page: Page, of: str) -> bool:
 
 
 @every_width
-def test_the_first_screen_names_the_cause_since_when_and_what_to_do(look: Open, width: int) -> None:
-    seen = look(PAGES["fleet"](), width=width, height=800)
+def test_the_first_screen_names_the_cause_since_when_and_what_to_do(view: Open, width: int) -> None:
+    seen = view(PAGES["fleet"](), width=width, height=800)
     assert in_view(seen, "h1")
     assert in_view(seen, "p.headline")
-    cause = told_fleet(40)["causes"][0]
+    cause = fleet_answer(40)["causes"][0]
     title = seen.evaluate("document.querySelector('.cause h2').textContent")
     assert title.split() == f"critical {cause['title']}: 3 clusters".split()
     for part in ("h2", "time", "code"):
@@ -191,9 +191,9 @@ def test_the_first_screen_names_the_cause_since_when_and_what_to_do(look: Open, 
 @pytest.mark.parametrize("page", ["outage", "fenced outage"])
 @every_width
 def test_the_first_screen_of_one_cluster_names_the_cause_since_when_and_what_to_do(
-    look: Open, width: int, page: str
+    view: Open, width: int, page: str
 ) -> None:
-    seen = look(PAGES[page](), width=width, height=800)
+    seen = view(PAGES[page](), width=width, height=800)
     title = seen.evaluate("document.querySelector('.cause h2').textContent")
     assert title.split() == ["critical", "zone", "a:", "66", "pools"]
     for part in ("h2", "time", "code"):
@@ -206,21 +206,21 @@ def test_the_first_screen_of_one_cluster_names_the_cause_since_when_and_what_to_
     )
 
 
-def test_a_command_is_copied_as_it_is_and_breaks_only_between_words(look: Open) -> None:
-    seen = look(PAGES["fleet"](), width=390, height=800)
-    told = seen.evaluate(
+def test_a_command_is_copied_as_it_is_and_breaks_only_between_words(view: Open) -> None:
+    seen = view(PAGES["fleet"](), width=390, height=800)
+    reported = seen.evaluate(
         "(code => { getSelection().selectAllChildren(code); return getSelection().toString(); })"
         "(document.querySelector('.cause code'))"
     )
-    assert told == told_fleet(40)["causes"][0]["command"]
+    assert reported == fleet_answer(40)["causes"][0]["command"]
     heights = seen.evaluate(
         "[...document.querySelectorAll('.cause code span')].map(one => one.getClientRects().length)"
     )
     assert set(heights) == {1}
 
 
-def test_links_lead_to_the_card_of_a_cluster_and_to_an_incident_and_open_what_hides_them(look: Open) -> None:
-    seen = look(PAGES["live fleet"](), height=300)
+def test_links_lead_to_the_card_of_a_cluster_and_to_an_incident_and_open_what_hides_them(view: Open) -> None:
+    seen = view(PAGES["live fleet"](), height=300)
     name = seen.evaluate("document.querySelector('tbody a').textContent")
     incident = seen.evaluate("document.querySelector('h3[id]').id")
     for follow, place in (
@@ -241,9 +241,9 @@ def quote(page: Page) -> list[str]:
     return list(page.evaluate(script))
 
 
-def test_search_and_filter_work_by_keyboard_and_screen_reader(look: Open) -> None:
-    fleet = told_fleet(40)
-    seen = look(PAGES["fleet"]())
+def test_search_and_filter_work_by_keyboard_and_screen_reader(view: Open) -> None:
+    fleet = fleet_answer(40)
+    seen = view(PAGES["fleet"]())
     everything = quote(seen)
     assert everything == [cluster["cluster"] for cluster in fleet["clusters"]]
     for _ in range(len(fleet["causes"]) + 1):  # past the folded rows of each cause
@@ -275,10 +275,10 @@ def test_search_and_filter_work_by_keyboard_and_screen_reader(look: Open) -> Non
     assert quote(seen) == unreachable != everything
 
 
-def test_a_well_cluster_is_found_by_its_name_in_what_was_folded(look: Open) -> None:
-    fleet = told_fleet(40)
+def test_a_well_cluster_is_found_by_its_name_in_what_was_folded(view: Open) -> None:
+    fleet = fleet_answer(40)
     name = fleet["others"]["well"][3]
-    seen = look(PAGES["fleet"]())
+    seen = view(PAGES["fleet"]())
     visible = f"[...document.querySelectorAll('li')].find(one => one.textContent === {name!r}).checkVisibility()"
     assert not seen.evaluate(visible)
     seen.evaluate("document.getElementById('find').focus()")
@@ -287,8 +287,8 @@ def test_a_well_cluster_is_found_by_its_name_in_what_was_folded(look: Open) -> N
     assert seen.evaluate("document.getElementById('found').textContent") == "1 cluster found"
 
 
-def test_a_card_is_opened_and_folded_by_the_keyboard(look: Open) -> None:
-    seen = look(PAGES["live fleet"]())
+def test_a_card_is_opened_and_folded_by_the_keyboard(view: Open) -> None:
+    seen = view(PAGES["live fleet"]())
     first = "document.querySelector('.cluster > details')"
     seen.evaluate(f"{first}.querySelector('summary').focus()")
     before = seen.evaluate(f"{first}.open")
@@ -296,8 +296,8 @@ def test_a_card_is_opened_and_folded_by_the_keyboard(look: Open) -> None:
     assert seen.evaluate(f"{first}.open") is not before
 
 
-def test_focus_can_be_seen(look: Open) -> None:
-    seen = look(PAGES["fleet"]())
+def test_focus_can_be_seen(view: Open) -> None:
+    seen = view(PAGES["fleet"]())
     outlines = []
     for _ in range(4):
         seen.press(*TAB)
@@ -306,9 +306,9 @@ def test_focus_can_be_seen(look: Open) -> None:
 
 
 @every_width
-def test_a_screen_reader_reads_the_fleet_as_a_table_with_headings_and_links(look: Open, width: int) -> None:
-    fleet = told_fleet(40)
-    tree = look(PAGES["fleet"](), width=width).tree()
+def test_a_screen_reader_reads_the_fleet_as_a_table_with_headings_and_links(view: Open, width: int) -> None:
+    fleet = fleet_answer(40)
+    tree = view(PAGES["fleet"](), width=width).tree()
     worst = fleet["clusters"][0]["cluster"]
     for node in (
         ("heading", "Evenkeel status"),
@@ -324,14 +324,14 @@ def test_a_screen_reader_reads_the_fleet_as_a_table_with_headings_and_links(look
     assert ("StaticText", "9 of 14 running, 5 missing") in tree
     last = [cluster for cluster in fleet["clusters"] if cluster["incidents"] and not cluster.get("folded")][-1]
     incident = last["incidents"][-1]
-    told = ("heading", f"{incident['severity']} {incident['headline']}")
-    assert told in tree, "what is far below is told as well"
+    reported = ("heading", f"{incident['severity']} {incident['headline']}")
+    assert reported in tree, "what is far below is reported as well"
 
 
 @pytest.mark.parametrize("page", ["status", "plan", "quota"])
 @every_width
-def test_a_screen_reader_reads_the_zones_of_a_pool_as_a_table(look: Open, page: str, width: int) -> None:
-    tree = look(PAGES[page](), width=width).tree()
+def test_a_screen_reader_reads_the_zones_of_a_pool_as_a_table(view: Open, page: str, width: int) -> None:
+    tree = view(PAGES[page](), width=width).tree()
     assert ("table", "zones of pool workers") in tree
     assert {"rowheader", "columnheader", "cell"} <= {role for role, _ in tree}
     assert any(role == "image" and "min 1" in name for role, name in tree)
@@ -351,8 +351,8 @@ def pages_of(pdf: bytes) -> int:
     return max(int(count) for count in re.findall(rb"/Type\s*/Pages.*?/Count\s+(\d+)", pdf + b"".join(streams), re.S))
 
 
-def test_a_fleet_is_printed_on_a_few_white_pages(look: Open) -> None:
-    seen = look(PAGES["fleet"](), dark=True)
+def test_a_fleet_is_printed_on_a_few_white_pages(view: Open) -> None:
+    seen = view(PAGES["fleet"](), dark=True)
     # Ten clusters in trouble, four or five to a page after the first; the others are one line.
     assert 2 <= pages_of(seen.printed()) <= 5
     seen.call("Emulation.setEmulatedMedia", media="print")
@@ -365,10 +365,10 @@ def test_a_fleet_is_printed_on_a_few_white_pages(look: Open) -> None:
 # ------------------------------------------------------------ a widget
 
 
-def test_a_widget_leaves_the_console_around_it_as_it_is(look: Open) -> None:
-    widget = fragment(page_of_status(told_fleet(40), "x", NOW), Theme.DARK)
+def test_a_widget_leaves_the_console_around_it_as_it_is(view: Open) -> None:
+    widget = fragment(page_of_status(fleet_answer(40), "x", NOW), Theme.DARK)
     around = "<!DOCTYPE html><title>-</title><table><tr><td id=t>x</td></tr></table><h1 id=h>x</h1>"
     script = """['t', 'h'].map(i => getComputedStyle(document.getElementById(i))).map(
         c => [c.color, c.backgroundColor, c.padding, c.fontSize, c.margin].join())"""
-    alone, beside = (look(around + more).evaluate(script) for more in ("", widget))
+    alone, beside = (view(around + more).evaluate(script) for more in ("", widget))
     assert alone == beside

@@ -429,7 +429,7 @@ def test_an_alarm_counts_checks_that_are_five_minutes_apart() -> None:
         alarm = ALARMS[name]
         parts = [metric["MetricStat"]["Period"] for metric in alarm.get("Metrics", []) if "MetricStat" in metric]
         (period,) = set(parts) or {alarm["Period"]}
-        # Between two looks it neither ends nor waits for more of them than fit.
+        # Between two checks it neither ends nor waits for more of them than fit.
         assert max(1, alarm["DatapointsToAlarm"] - 1) * 300 < alarm["EvaluationPeriods"] * period
 
 
@@ -615,7 +615,7 @@ def test_a_vpc_is_entered_by_the_lists_that_the_parameters_spell(subnets: str, g
     assert Template(parameters=parameters).resolve(config, lambda *_: "x") == network
 
 
-# ------------------------------------------------------------ who is told
+# ------------------------------------------------------------ who is notified
 
 
 def test_a_deployment_names_a_topic_for_alarms_or_nobody() -> None:
@@ -627,10 +627,10 @@ def test_a_deployment_names_a_topic_for_alarms_or_nobody() -> None:
         assert template.resolve(rule["Assert"], lambda *_: "x") is is_taken
         for alarm in ALARMS.values():
             assert template.resolve(alarm["AlarmActions"], lambda *_: "x") == actions
-        told = template.resolve(TEMPLATE.body["Outputs"]["AlarmsGoTo"]["Value"], lambda *_: "x")
-        assert told == TOPIC if actions else told.startswith("nobody")
+        reported = template.resolve(TEMPLATE.body["Outputs"]["AlarmsGoTo"]["Value"], lambda *_: "x")
+        assert reported == TOPIC if actions else reported.startswith("nobody")
     assert "AlarmTopicArn=nobody" in rule["AssertDescription"]
-    assert not re.fullmatch(pattern, "somebody")
+    assert not re.fullmatch(pattern, "another")
 
 
 OF_ALERTS = {
@@ -687,7 +687,7 @@ def test_a_claim_outlasts_the_function_and_ends_before_the_message_comes_back() 
     hidden = QUEUES["AlertsQueue"]["VisibilityTimeout"]
     assert FUNCTIONS["NotifyFunction"].timeout < CLAIMED_FOR.total_seconds() < hidden
     redrive, kept = QUEUES["AlertsQueue"]["RedrivePolicy"], QUEUES["AlertsQueue"]["MessageRetentionPeriod"]
-    assert redrive["maxReceiveCount"] * hidden <= kept, "what is not told ends in the dead letters, not in nothing"
+    assert redrive["maxReceiveCount"] * hidden <= kept, "what is not reported ends in the dead letters, not in nothing"
 
 
 def test_alerts_go_to_addresses_of_the_template_or_of_a_secret() -> None:

@@ -89,7 +89,7 @@ class WatchedStore(InMemoryStore):
 
     def __init__(self, harness: ChaosHarness) -> None:
         super().__init__()
-        self.writes = self.words = 0  # words: of the writes, when to look next and that nothing can be read
+        self.writes = self.words = 0  # words: of the writes, when to check next and that nothing can be read
         self.away = False
         self._harness = harness
         self._read: dict[str, tuple[object, StoredCluster]] = {}
@@ -115,7 +115,7 @@ class WatchedStore(InMemoryStore):
             written.grown(move, stored.scale_requests[move.request])
 
     def stored(self, cluster: str) -> StoredCluster:
-        """What is stored of a cluster; asking for it is no step of anybody. Read anew once something has changed: every
+        """The stored cluster; reading it is no step of a worker. Read anew once something has changed: every
         promise asks after every request.
         """
         lease = self._leases.get(cluster)
@@ -126,7 +126,7 @@ class WatchedStore(InMemoryStore):
         return known[1]
 
     def growing(self, cluster: str) -> bool:
-        """Whether nodes that somebody asked for are being added."""
+        """Whether requested nodes are being added."""
         return any(state.move is not None and state.move.request for state in self._pools(cluster))
 
     def open_requests(self, cluster: str) -> list[str]:
@@ -138,7 +138,7 @@ class WatchedStore(InMemoryStore):
         groups = self.stored(cluster).state.groups
         return {key.name for key, state in groups.items() if state.contest.contested_since is not None}
 
-    def word_about(self, cluster: str, zone: str) -> ZoneRecord | None:
+    def statement_about(self, cluster: str, zone: str) -> ZoneRecord | None:
         return self.stored(cluster).zones.get(zone)
 
     def still_unplaced(self, cluster: str, done: Callable[[str], str | None]) -> int:
@@ -159,7 +159,7 @@ class WatchedStore(InMemoryStore):
 
     def _write(self, sort_key: str) -> None:
         super()._write(sort_key)
-        # That nothing is to be done, and that somebody has looked, is remembered of quiet clusters too.
+        # That nothing is to be done, and when a check was, is remembered of quiet clusters too.
         self.writes += sort_key not in ("steady", CHECK_TIMES)
         self.words += sort_key in (TIMER, UNREACHABLE, HEALTH)
 
@@ -185,11 +185,11 @@ class Queues:
 
     def __init__(self, clock: FakeClock) -> None:
         self.rebalance: list[Message] = []
-        self.looks: list[Message] = []
+        self.checks: list[Message] = []
         self.dead: list[tuple[str, str]] = []
         self.away = False
-        self.asked: Counter[str] = Counter()  # looks per cluster, those too that are one with another
-        self.asked_again: Counter[str] = Counter()  # second looks
+        self.asked: Counter[str] = Counter()  # checks per cluster, those too that are one with another
+        self.asked_again: Counter[str] = Counter()  # second checks
         self._clock = clock
         self._seen: dict[str, datetime] = {}
         self._ids = itertools.count()
@@ -217,13 +217,13 @@ class Queues:
         self._answers()
         self.asked_again[cluster] += 1
         body, due = {"cluster": cluster, "reason": reason}, self._clock.now() + timedelta(seconds=seconds)
-        self.looks.append(self._message(cluster, body, due))
+        self.checks.append(self._message(cluster, body, due))
 
     def request_checks(self, chunks: Sequence[Chunk]) -> None:
         self._answers()
         for chunk in chunks:
             due = self._clock.now() + timedelta(seconds=chunk.delay)
-            self.looks.append(self._message(chunk.clusters[0], {"clusters": chunk.clusters}, due))
+            self.checks.append(self._message(chunk.clusters[0], {"clusters": chunk.clusters}, due))
 
     def try_soon(self, receipt_handle: str, receives: int) -> None:
         for message in self.rebalance:
@@ -268,15 +268,15 @@ class ClusterUnderTest(ClusterObjects):
         self.maximum = MAXIMUM
         self.lowest_maximum = MAXIMUM  # since the ledger was last compared
         self.ledger = self.requested
-        self.touched = False  # somebody else wrote since our last look
+        self.touched = False  # another writer wrote since our last check
         self.down = False
         self.patches = 0
         self.rewritten = 0  # patches that changed a group
         self.floor = 1 if name == "openshift" else 0  # least max that is accepted
-        self.home: dict[str, tuple[int, int] | None] = {}  # bounds before us
+        self.original: dict[str, tuple[int, int] | None] = {}  # bounds before us
         self.asked: Counter[str] = Counter()  # nodes, by request
         self.begun: Counter[str] = Counter()
-        self.words: dict[tuple[str, str], datetime] = {}  # when a source's newest word about a zone was said
+        self.statements: dict[tuple[str, str], datetime] = {}  # when a source's newest word about a zone was said
         self._before: dict[str, Group] = {}
         cluster.api.before.append(self._before_request)
         cluster.api.after.append(self._after_request)
@@ -326,10 +326,10 @@ class ClusterUnderTest(ClusterObjects):
     # ------------------------------------------------------------ what others do
     @contextmanager
     def others(self) -> Iterator[None]:
-        """Somebody else than Evenkeel writes: what that does to the sum of replicas is theirs."""
+        """Another writer than Evenkeel writes: what that does to the sum of replicas is theirs."""
         before = self.requested
         if self.ledger < (now := self._requested_or_owed()) <= MINIMUM:
-            self.ledger = now  # we have raised it to PoolMinimum since the last look at the ledger
+            self.ledger = now  # we have raised it to PoolMinimum since the ledger was last compared
         yield
         self.ledger += self.requested - before
         self.touched = True
@@ -371,10 +371,10 @@ class ClusterUnderTest(ClusterObjects):
         """The bounds of a group are about to become ours."""
         group = next(group for group in self.groups() if group.name == name)
         if not group.ours:
-            self.home[name] = group.bounds
+            self.original[name] = group.bounds
 
     def grows(self, move: Move, before: Move | None) -> None:
-        """Nodes that somebody asked for are about to be added: so many more are requested, once."""
+        """Requested nodes are about to be added: so many more are requested, once."""
         more = move.unplaced
         if before is not None and before.request == move.request:  # a worker died in the middle
             more -= self._undone(before)
@@ -386,7 +386,7 @@ class ClusterUnderTest(ClusterObjects):
             )
 
     def grown(self, move: Move, record: ScaleRequestRecord) -> None:
-        """What was not added after all, because there was no room any more or it took too long, is told."""
+        """What was not added after all, because there was no room any more or it took too long, is reported."""
         undone = self._undone(move)
         self.ledger -= undone
         if undone and not (record.done and "could not be placed" in record.result):
@@ -464,7 +464,7 @@ class ClusterUnderTest(ClusterObjects):
         if not self.moving and total > max(was, MINIMUM) and not self.touched and not growing:
             self._broke(request, f"requested raised from {was} to {total} where Cluster Autoscaler orders")
         room = self._sum_of_maxima(new.values())
-        # What somebody else has scaled beyond its max stands there already.
+        # What another writer has scaled beyond its max stands there already.
         had = sum(max(group.requested, group.bounds[1] if group.bounds else 0) for group in old.values())
         # The room of a frozen group cannot be taken back, not even where PoolMinimum asks for a node elsewhere.
         frozen = any(group.frozen or group.contested for group in new.values())
@@ -474,11 +474,11 @@ class ClusterUnderTest(ClusterObjects):
 
     def _check_restored(self, request: Request, before: Group, group: Group) -> None:
         """What was found at adoption stands again, as far as it holds what is requested."""
-        home = self.home[group.name]
-        if home is not None and not self.touched:
-            home = min(home[0], group.requested), max(home[1], group.requested)
-        if not self.touched and (group.bounds, group.requested) != (home, before.requested):
-            self._broke(request, f"{group.name}: left with {group.requested} in {group.bounds}, not in {home}")
+        original = self.original[group.name]
+        if original is not None and not self.touched:
+            original = min(original[0], group.requested), max(original[1], group.requested)
+        if not self.touched and (group.bounds, group.requested) != (original, before.requested):
+            self._broke(request, f"{group.name}: left with {group.requested} in {group.bounds}, not in {original}")
 
     def _check_group(self, request: Request, before: Group, group: Group, control: ControlRecord) -> None:
         if before.contested and not control.restoring:
@@ -486,7 +486,7 @@ class ClusterUnderTest(ClusterObjects):
         if group.bounds is None or not 0 <= group.bounds[0] <= group.bounds[1]:
             self._broke(request, f"{group.name}: bounds {group.bounds}")
         elif group.bounds[1] < group.requested and not (self.name == "openshift" and self.touched):
-            # On OpenShift replicas stand on another object: a write to them after our look is not ours to answer for.
+            # On OpenShift replicas stand on another object: a write to them after our check is not ours to answer for.
             self._broke(request, f"{group.name}: max {group.bounds[1]} below the {group.requested} requested")
         if group.requested < before.requested and group.requested < len(group.running):
             self._broke(request, f"{group.name}: {group.requested} requested, {len(group.running)} are running")
@@ -499,13 +499,13 @@ class ClusterUnderTest(ClusterObjects):
         self.harness.broken.append(f"{self.name}: {what}, by PATCH {request.path} {json.dumps(request.body)[:600]}")
 
     # ------------------------------------------------------------ what must hold between runs
-    def heard(self, zone: str, source: str, stated_at: datetime) -> None:
-        self.words[zone, source] = max(stated_at, self.words.get((zone, source), stated_at))
+    def received(self, zone: str, source: str, stated_at: datetime) -> None:
+        self.statements[zone, source] = max(stated_at, self.statements.get((zone, source), stated_at))
 
     def check_zones(self) -> None:
-        """Of all that a source says about a zone the newest counts, in whatever order it is heard, and not for ever."""
-        for (zone, source), stated_at in self.words.items():
-            record = self.harness.store.word_about(self.name, zone)
+        """Of all statements of a source about a zone the newest counts, in any order of arrival, and not for ever."""
+        for (zone, source), stated_at in self.statements.items():
+            record = self.harness.store.statement_about(self.name, zone)
             word = record.statements.get(source) if record else None
             known = word.stated_at if word else None
             if known != stated_at:
@@ -543,7 +543,7 @@ class ClusterUnderTest(ClusterObjects):
         if any(group.bounds is None or group.frozen or group.contested for group in groups):
             return
         for group in groups:
-            word = store.word_about(self.name, group.zone)
+            word = store.statement_about(self.name, group.zone)
             high = group.bounds[1] if group.bounds else 0
             if word is not None and now < word.impaired_until and high > max(self.floor, group.requested):
                 found = f"{group.bounds}, {group.requested} requested; {word}"
@@ -564,7 +564,7 @@ class ChaosHarness:
     away_meanwhile: bool = False  # the table went while a run was under way
     failures: list[dict[str, Any]] = field(default_factory=list)  # events, to be delivered any number of times
     shifts: list[dict[str, Any]] = field(default_factory=list)  # and those about zones
-    postponed: list[Mapping[str, Any]] = field(default_factory=list)  # events that could not ask for a look
+    postponed: list[Mapping[str, Any]] = field(default_factory=list)  # events that could not ask for a check
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
@@ -655,7 +655,7 @@ class ChaosHarness:
         opened = self._recorded_clusters.open(record, remaining, **how)
         assert isinstance(opened, KubernetesCluster)
         opened._api = Mortal(opened._api, self.lives, "api", only=_API_CALLS)  # type: ignore[assignment]
-        self.clusters[record.id].touched &= not how.get("consistent", True)  # only a run's own look is one to go by
+        self.clusters[record.id].touched &= not how.get("consistent", True)  # only a run's own check is one to go by
         return opened
 
     def _watched(
@@ -690,7 +690,7 @@ class ChaosHarness:
         self.clock.at += timedelta(seconds=1)  # a second later than whatever was said before
         now = self.clock.now()
         assert self.operator("fence-zone", name, zone=zone, until=(now + time).isoformat())["ok"]
-        self.clusters[name].heard(zone, OPERATOR, now)
+        self.clusters[name].received(zone, OPERATOR, now)
 
     def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
         answer: dict[str, Any] = self.call("admin", {"action": action, "cluster": cluster, **more})
@@ -698,7 +698,7 @@ class ChaosHarness:
 
     # ------------------------------------------------------------ messages and events
     def tick(self) -> None:
-        at = f"{self.clock.now() - timedelta(minutes=1):{_TIME}}"  # late, so no look waits for its second
+        at = f"{self.clock.now() - timedelta(minutes=1):{_TIME}}"  # late, so no check waits for its second
         try:
             self.call("scan", {"source": "evenkeel.schedule", "time": at})
         except StateUnavailableError:
@@ -717,7 +717,7 @@ class ChaosHarness:
         """Hand a message to a worker; `again` leaves it in the queue although it was handled. Whether it was."""
         message.receives += 1
         message.visible_at = self.clock.now() + _VISIBILITY
-        queue = self.queues.looks if function == "check" else self.queues.rebalance
+        queue = self.queues.checks if function == "check" else self.queues.rebalance
         event = {"Records": [_record(message)]}
         cluster = self.clusters[message.cluster]
         rewritten, asked_again = cluster.rewritten, self.queues.asked_again[message.cluster]
@@ -728,18 +728,18 @@ class ChaosHarness:
         is_redriven = function == "check" and message.receives >= TRIES  # of runs, the worker counts the tries
         if (not refused or is_redriven) and not again and message in queue:
             queue.remove(message)
-        asked = self.queues.asked_again[message.cluster] > asked_again or self.look_is_due(message.cluster)
+        asked = self.queues.asked_again[message.cluster] > asked_again or self.check_is_due(message.cluster)
         if not refused and cluster.rewritten > rewritten and not asked:
-            self.broken.append(f"{message.cluster}: a run wrote, and nobody takes a second look")
+            self.broken.append(f"{message.cluster}: a run wrote, and nobody takes a second check")
         return not refused
 
-    def look(self, cluster: str, **more: Any) -> bool:
+    def run_now(self, cluster: str, **more: Any) -> bool:
         """A worker is handed a message of its own for a cluster, whatever else is waiting; as `deliver`."""
         self.queues.request(cluster, "now", f"now-{next(self._ids)}")
         return self.deliver(self.queues.rebalance[-1], **more)
 
-    def look_is_due(self, cluster: str) -> bool:
-        """Whether a look has been asked for that comes no later than a second look would."""
+    def check_is_due(self, cluster: str) -> bool:
+        """Whether a check has been asked for that comes no later than a second check would."""
         timer, now = self.store.stored(cluster).timer, self.clock.now()
         return timer is not None and now < timer.due <= now + SECOND_CHECKS[0]
 
@@ -749,7 +749,7 @@ class ChaosHarness:
             return
         for _ in range(100):
             now = self.clock.now()
-            due = [message for message in self.queues.looks if message.visible_at <= now]
+            due = [message for message in self.queues.checks if message.visible_at <= now]
             for message in due:
                 self.deliver(message, function="check")
             heads: dict[str, Message] = {}
@@ -763,10 +763,10 @@ class ChaosHarness:
         self.broken.append("the queues never become empty")
 
     def run_undisturbed(self, message: Message, *, again: bool = False) -> None:
-        """One run that nothing happens to; what holds only after a whole run is looked at."""
-        told = len(self.outcomes)
+        """One run that nothing happens to; what holds only after a whole run is checked."""
+        reported = len(self.outcomes)
         cluster = self.clusters[message.cluster]
-        whole = self.deliver(message, again=again) and len(self.outcomes) > told
+        whole = self.deliver(message, again=again) and len(self.outcomes) > reported
         if whole and not cluster.down:
             outcome = self.outcomes[-1]
             # Where bounds stand on an object of their own, a run may end before the owner has copied them.
@@ -777,7 +777,7 @@ class ChaosHarness:
                 cluster.check_after_run()
 
     def fail(self, name: str, zone: str, code: str, age: timedelta, *, of_set: bool = False) -> None:
-        """A native event about a failed launch comes to be; it is delivered by `hear`, any number of times.
+        """A native event about a failed launch comes to be; it is delivered by `receive`, any number of times.
 
         `of_set`: it names the MachineSet of the group's MachineDeployment, where it has one.
         """
@@ -797,7 +797,7 @@ class ChaosHarness:
         self.failures.append(self._event("evenkeel.provisioning", "Machine Provisioning Failed", detail, age))
 
     def shift(self, kind: str, zone: str, age: timedelta, *, region: str = world.REGION) -> None:
-        """A word of ARC comes to be; `hear` delivers it. "call" is CloudTrail's, which says when a shift expires."""
+        """ARC makes a statement; `receive` delivers it. "call" is CloudTrail's, which says when a shift expires."""
         id = next(away_from for away_from, name in ZONE_IDS.items() if name == zone)
         detail: dict[str, Any] = {"version": "0.0.1", "data": "", "metadata": {"awayFrom": id, "notes": ""}}
         if kind == "call":
@@ -808,7 +808,7 @@ class ChaosHarness:
         self.shifts.append({**self._event("aws.arc-zonal-shift", kind, detail, age), "region": region})
 
     def ask(self, name: str, nodes: int, zone: str) -> dict[str, Any]:
-        """Somebody asks for nodes in the pool of a zone's group: the event."""
+        """An operator asks for nodes in the pool of a zone's group: the event."""
         cluster, id = self.clusters[name], f"request-{next(self._ids)}"
         cluster.asked[id] = nodes
         detail = {"cluster": name, "group": cluster.name_of(zone), "nodes": nodes, "id": id}
@@ -828,8 +828,8 @@ class ChaosHarness:
             "detail": detail,
         }
 
-    def hear(self, event: Mapping[str, Any]) -> None:
-        """An event reaches its function. One that cannot ask for a look comes again: `hear_postponed`."""
+    def receive(self, event: Mapping[str, Any]) -> None:
+        """An event reaches its function. One that cannot ask for a check comes again: `receive_postponed`."""
         try:
             self.call("provisioning_failure", event)
         except StateUnavailableError:
@@ -843,18 +843,18 @@ class ChaosHarness:
             word = read_event(event)
             assert isinstance(word, ZoneShift)
             for cluster in self.clusters.values():
-                cluster.heard(ZONE_IDS[word.zone], word.by, word.at)
+                cluster.received(ZONE_IDS[word.zone], word.by, word.at)
 
-    def hear_postponed(self) -> None:
-        """Lambda tries again. An event that could not ask for a look asks for it now."""
+    def receive_postponed(self) -> None:
+        """Lambda tries again. An event that could not ask for a check asks for it now."""
         for event in self.postponed:
             asked = self.queues.asked.copy()
-            self.hear(event)
+            self.receive(event)
             detail = event["detail"]
             lost = {detail["cluster"]} if "cluster" in detail else set(self.clusters)
             for cluster in lost:
                 if self.queues.asked[cluster] == asked[cluster]:
-                    self.broken.append(f"{cluster}: nobody looks, although it was told {json.dumps(event)}")
+                    self.broken.append(f"{cluster}: no check is requested, although it received {json.dumps(event)}")
         self.postponed = []
 
     # ------------------------------------------------------------ time and weather

@@ -55,7 +55,7 @@ class Stage:
         answer = self.operator("register", name, record={"flavours": [cluster.flavour], "access": access, **fields})
         assert answer["ok"], answer
 
-    def look(self) -> None:
+    def check(self) -> None:
         """A scan, and the worker handles all that has been asked for."""
         self.triggers.tick()
         self.triggers.drain()
@@ -73,23 +73,23 @@ class Stage:
         return taken
 
     def chunks(self) -> list[list[str]]:
-        """The clusters of each look that was asked for and is due, taken from the queue."""
+        """The clusters of each check that was asked for and is due, taken from the queue."""
         return [json.loads(message["Body"])["clusters"] for message in self.take("ChecksQueue")]
 
-    def looks(self) -> list[str]:
-        """Clusters that somebody has asked a look at; taken out of the queue."""
+    def checks(self) -> list[str]:
+        """Clusters for which a check was requested; taken out of the queue."""
         return sorted(json.loads(message["Body"])["cluster"] for message in self.take("RebalanceQueue"))
 
-    def hear(self, queue: str, is_last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    def receive(self, queue: str, is_last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
         """The events that a queue has got, to the last that is waited for; they are taken out."""
-        heard: list[dict[str, Any]] = []
+        received: list[dict[str, Any]] = []
 
         def is_there() -> bool:
-            heard.extend(json.loads(message["Body"]) for message in self.take(queue))
-            return any(is_last(event) for event in heard)
+            received.extend(json.loads(message["Body"]) for message in self.take(queue))
+            return any(is_last(event) for event in received)
 
         eventually(is_there)
-        return heard
+        return received
 
     def put_event(self, event: dict[str, Any], **detail: Any) -> None:
         """As ``put_events``; ``detail`` replaces fields of the event's detail."""

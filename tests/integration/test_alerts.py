@@ -43,20 +43,20 @@ class Receiver:
         self.bodies: list[Any] = []
         self.over = threading.Event()
 
-    def __call__(self, wire: socket.socket, head: bytes) -> None:
+    def __call__(self, connection: socket.socket, head: bytes) -> None:
         first, _, body = head.partition(b"\r\n\r\n")
         length = int(
             next(line.split(b":")[1] for line in first.split(b"\r\n") if line.lower().startswith(b"content-length"))
         )
-        while len(body) < length and (more := wire.recv(65536)):
+        while len(body) < length and (more := connection.recv(65536)):
             body += more
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         self.heads.append(first)
         self.bodies.append(json.loads(body))
         if callable(answer):
-            answer(wire)
+            answer(connection)
         else:
-            wire.sendall(answer)
+            connection.sendall(answer)
 
 
 OK = response(200, b"ok")
@@ -111,11 +111,11 @@ def test_a_redirect_is_not_followed(status: int) -> None:
 def test_a_service_that_hangs_or_drips_is_left_at_the_deadline(hangs: bool) -> None:
     stopped = threading.Event()
 
-    def drip(wire: socket.socket) -> None:
+    def drip(connection: socket.socket) -> None:
         try:
-            wire.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
             while not stopped.wait(0.02):
-                wire.sendall(b"x")
+                connection.sendall(b"x")
         except OSError:
             stopped.set()
 
@@ -129,11 +129,11 @@ def test_a_service_that_hangs_or_drips_is_left_at_the_deadline(hangs: bool) -> N
 def test_nothing_of_a_huge_answer_is_read_but_how_it_begins() -> None:
     sent = [0]
 
-    def huge(wire: socket.socket) -> None:
-        wire.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n")
+    def huge(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n")
         try:
             while sent[0] < 1_000_000_000:
-                sent[0] += wire.send(b"x" * 65536)
+                sent[0] += connection.send(b"x" * 65536)
         except OSError:
             pass
 
@@ -188,10 +188,10 @@ def batch(*bodies: str) -> dict[str, Any]:
 
 @pytest.fixture
 def notified(aws: AwsEndpoints) -> Iterator[tuple[Deployment, str]]:
-    """A stack that tells a topic and a pager whose secret is there; the URL of a queue that hears the topic."""
+    """A stack that notifies a topic and a pager; the URL of a queue that receives from the topic."""
     sns, sqs, secrets = aws.client("sns"), aws.client("sqs"), aws.client("secretsmanager")
     topic = sns.create_topic(Name="incident")["TopicArn"]
-    queue = sqs.create_queue(QueueName="hears-trouble")["QueueUrl"]
+    queue = sqs.create_queue(QueueName="receives-alerts")["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
     secrets.create_secret(Name="alerts/slack", SecretString=f"http://127.0.0.1:1/{SECRET}")

@@ -19,7 +19,7 @@ from sandbox.auto_scaling.calls import AwsError
 from sandbox.server import Response
 from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, outage, over_http, tag
 from tests.fakes import plenty
-from tests.integration.test_auto_scaling_groups import desired, house
+from tests.integration.test_auto_scaling_groups import desired, stack_of
 from tests.timed import worker
 
 WRITES = ("CreateOrUpdateTags", "SuspendProcesses", "UpdateAutoScalingGroup", "SetDesiredCapacity", "ResumeProcesses")
@@ -184,7 +184,7 @@ class TestChecks:
         names = calm.pool()
         record = calm.record.model_copy(update={"id": "calm"})
         stage.store.save_record(record, ControlRecord(), None)
-        stack = house(stage)
+        stack = stack_of(stage)
         of_clusters = {"demo": stage.clusters, "calm": calm.clusters}
 
         class Both:
@@ -195,12 +195,12 @@ class TestChecks:
             def needs_run(self, _record: ClusterRecord) -> bool:
                 return False
 
-        for use_case in (stack.look, stack.rebalance):
+        for use_case in (stack.check, stack.rebalance):
             object.__setattr__(use_case, "clusters", Both())
 
         def minutes(count: int) -> None:
             for _ in range(count):
-                stack.look(["demo", "calm"], plenty)
+                stack.check(["demo", "calm"], plenty)
                 stack.carry_out()
                 stage.minutes(1)
                 calm.minutes(1)

@@ -7,8 +7,8 @@ import pytest
 from evenkeel.domain.model.incidents import IncidentKind
 from tests.auto_scaling_groups import REGION
 from tests.auto_scaling_pods import PodStage
-from tests.house import House
 from tests.integration.test_auto_scaling_pods import make, running, unneeded
+from tests.stack import Stack
 
 
 def kinds(stage: PodStage) -> set[IncidentKind]:
@@ -38,13 +38,13 @@ def test_a_drain_of_convergence_that_hangs_is_an_incident_until_it_goes_on(deman
     assert node not in stage.nodes()
 
 
-def draining() -> tuple[PodStage, House, str]:
+def draining() -> tuple[PodStage, Stack, str]:
     """A cluster that Evenkeel has begun to drain, and its stack."""
     stage, _ = unneeded()
     stage.run()
     (node,) = stage.cordoned()
     clusters: Any = stage.clusters
-    return stage, House(store=stage.store, clock=stage.clock, clusters=clusters), node  # type: ignore[arg-type]
+    return stage, Stack(store=stage.store, clock=stage.clock, clusters=clusters), node  # type: ignore[arg-type]
 
 
 def without_workload(stage: PodStage) -> dict[str, Any]:

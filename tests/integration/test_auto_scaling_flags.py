@@ -12,7 +12,7 @@ from evenkeel.texts.incidents import incident_text
 from tests.auto_scaling_groups import POOL, ZONES
 from tests.auto_scaling_pods import PodStage
 from tests.fakes import plenty
-from tests.house import House
+from tests.stack import Stack
 
 HEADER = "Cluster-autoscaler status at 2026-01-01 00:00:00.000000000 +0000 UTC:\nCluster-wide:\n"
 COUNTS = "ready=2 unready=0 notStarted=0 longNotStarted=0 registered=2 longUnregistered=0 cloudProviderTarget=2"
@@ -123,7 +123,7 @@ def test_resume_writes_the_group_again() -> None:
     scene.minutes(7)
     assert scene.stage.numbers("workers-b")[3] == 9
     scene.flags = {}
-    stack = House(store=scene.stage.store, clock=scene.stage.clock, clusters=scene.stage.clusters)  # type: ignore[arg-type]
+    stack = Stack(store=scene.stage.store, clock=scene.stage.clock, clusters=scene.stage.clusters)  # type: ignore[arg-type]
     assert stack.ask("resume")["ok"]
     scene.minutes(6)
     assert scene.stage.store.load("demo").cluster_health.incidents == ()

@@ -12,7 +12,7 @@ from evenkeel.application.errors import StateUnavailableError
 from sandbox.auto_scaling.behavior import Behavior, worst
 from tests.auto_scaling_groups import POOL, ZONES, Stage, outage, over_http, tag
 from tests.fakes import plenty
-from tests.house import House
+from tests.stack import Stack
 
 HOW = ("before", "after", "answer lost")
 #: how AWS behaves while the worker dies
@@ -245,9 +245,9 @@ def test_a_group_whose_launches_are_suspended_is_fenced_and_released_and_the_oth
     assert [stage.numbers(name)[3] for name in names] == [4, 4, 4]
 
 
-def house(stage: Stage) -> House:
+def stack_of(stage: Stage) -> Stack:
     """The functions of a stack beside the stage's groups."""
-    return House(store=stage.store, clock=stage.clock, clusters=stage.clusters)  # type: ignore[arg-type]
+    return Stack(store=stage.store, clock=stage.clock, clusters=stage.clusters)  # type: ignore[arg-type]
 
 
 def test_checks_of_a_quiet_cluster_are_one_call_and_a_refused_launch_is_found_within_a_minute() -> None:
@@ -255,10 +255,10 @@ def test_checks_of_a_quiet_cluster_are_one_call_and_a_refused_launch_is_found_wi
     with over_http(stage):
         names = stage.pool()
         stage.settle()
-        stack, calls = house(stage), list[int]()
+        stack, calls = stack_of(stage), list[int]()
         for _ in range(40):
             stage.api.calls.clear()
-            stack.look(["demo"], plenty)
+            stack.check(["demo"], plenty)
             calls.append(len(stage.api.calls))
             stack.carry_out()
             stage.minutes(1)
@@ -267,7 +267,7 @@ def test_checks_of_a_quiet_cluster_are_one_call_and_a_refused_launch_is_found_wi
         stage.refuse(ZONES[1])
         stage.api.groups.fail(next(iter(stage.group(names[1]).instances)))
         stage.minutes(1)
-        stack.look(["demo"], plenty)
+        stack.check(["demo"], plenty)
         stack.carry_out()
     assert desired(stage, names) in ([3, 1, 2], [2, 1, 3])
 
@@ -275,7 +275,7 @@ def test_checks_of_a_quiet_cluster_are_one_call_and_a_refused_launch_is_found_wi
 def test_operators_read_and_steer_the_cluster() -> None:
     stage = Stage(autoscaler="none", dry_run=False)
     names = stage.pool()
-    stack = house(stage)
+    stack = stack_of(stage)
     for action in ("status", "validate", "plan"):
         assert stack.ask(action)["ok"], action
     assert stack.ask("explain", group=names[0])["ok"]

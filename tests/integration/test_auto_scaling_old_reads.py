@@ -36,11 +36,11 @@ def test_no_process_is_suspended_while_an_instance_is_terminated_by_id() -> None
     stage, _ = unneeded("managed")
     suspended: list[list[str]] = []
 
-    def look(name: str, request: dict[str, Any]) -> None:
+    def check(name: str, request: dict[str, Any]) -> None:
         if name.startswith("Terminate"):
             suspended.append([process for group in stage.api.groups.by_name.values() for process in group.suspended])
 
-    stage.api.before = look
+    stage.api.before = check
     stage.checks(8)
     assert suspended
     assert not any(suspended)
@@ -145,7 +145,7 @@ def test_a_process_that_a_person_has_suspended_stays_suspended_even_if_reads_do_
 
 
 def test_a_read_that_still_shows_the_suspension_of_the_write_before_is_too_old() -> None:
-    """Its orders would be missing, and its time would look like another writer's."""
+    """Its orders would be missing, and its time would be like another writer's."""
     stage, names = outage()
     stage.settle()
     stage.api.behavior.become(Behavior(latency=timedelta(seconds=1)))

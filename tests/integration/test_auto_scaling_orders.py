@@ -21,7 +21,7 @@ class SlowNodes(PodStage):
         self.wait, self.dead = wait, set[str]()
         self.in_service: dict[str, datetime] = {}
         self.launched: set[str] = set()
-        self.told: set[IncidentKind] = set()
+        self.reported: set[IncidentKind] = set()
 
     def _join(self, instance: Instance) -> None:
         since = self.in_service.setdefault(instance.id, self.clock.now())
@@ -37,7 +37,7 @@ class SlowNodes(PodStage):
         """Run every 15 seconds, as while pods wait."""
         for _ in range(4 * minutes):
             self.run()
-            self.told |= self.kinds()
+            self.reported |= self.kinds()
             self.minutes(0.25)
 
     def waiting(self) -> int:
@@ -76,7 +76,7 @@ def test_each_pod_gets_one_node_however_late_nodes_register(kind: str, demand: s
     stage.checks(8 + wait // 60)
     assert stage.waiting() == 0
     assert len(stage.launched) == 9, "three were there"
-    assert stage.told == set()
+    assert stage.reported == set()
     assert [stage.group(name).maximum >= stage.group(name).desired for name in names] == [True] * 3
 
 
@@ -112,7 +112,7 @@ def test_instances_that_never_join_are_replaced_elsewhere_and_reported(kind: str
     stage.deploy("web", 9, cpu="3500m")
     stage.checks(22)
     assert stage.waiting() == 0
-    assert stage.told == {IncidentKind.MISSING}
+    assert stage.reported == {IncidentKind.MISSING}
     assert len(stage.nodes()) == 9
     failure = stage.store.load("demo").state.groups
     assert {key.name: state.failure.failures for key, state in failure.items() if state.failure.failures} == {

@@ -168,7 +168,7 @@ def test_an_incomplete_list_of_nodes_leaves_no_node_cordoned(keep: Callable[[Any
     assert lists > 1
 
 
-def test_a_cordon_of_somebody_else_stays() -> None:
+def test_a_cordon_of_another_else_stays() -> None:
     stage, _ = unneeded()
     for name in stage.nodes():
         stage.kube.store.patch("nodes", "", name, {"spec": {"unschedulable": True}})

@@ -12,17 +12,17 @@ from sandbox.auto_scaling.behavior import Behavior
 from tests.auto_scaling_groups import ZONES, Stage, tag
 from tests.auto_scaling_pods import MortalClient
 from tests.crashing import How, KilledError, Life, Mortal
-from tests.house import House
 from tests.integration.test_auto_scaling_groups import BEHAVIORS
+from tests.stack import Stack
 
 
-def managed(nodes: int, zones: int = 2) -> tuple[Stage, list[str], House]:
+def managed(nodes: int, zones: int = 2) -> tuple[Stage, list[str], Stack]:
     """Managed groups, whose nodes EKS drains."""
     stage = Stage(autoscaler="none", dry_run=False, pools=[{"name": "workers", "max": 90}])
     names = [stage.put_managed(f"workers-{zone[-1]}", zone, 0, nodes, 40) for zone in ZONES[:zones]]
     stage.minutes(6)
     stage.settle()
-    return stage, names, House(store=stage.store, clock=stage.clock, clusters=stage.clusters)  # type: ignore[arg-type]
+    return stage, names, Stack(store=stage.store, clock=stage.clock, clusters=stage.clusters)  # type: ignore[arg-type]
 
 
 def desired(stage: Stage, names: list[str]) -> list[int]:

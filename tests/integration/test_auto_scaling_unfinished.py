@@ -20,11 +20,11 @@ from tests.auto_scaling_pods import MortalClient
 from tests.crashing import How, KilledError, Life
 from tests.crashing import Mortal as MortalPort
 from tests.fakes import plenty
-from tests.house import House
+from tests.stack import Stack
 from tests.timed import worker
 
 
-def killed(at: int, how: How, behavior: Behavior) -> tuple[Stage, House, Life]:
+def killed(at: int, how: How, behavior: Behavior) -> tuple[Stage, Stack, Life]:
     """Kill a run at one call of AWS or of the decisions. From then on, it reaches neither AWS nor the table."""
     stage, _ = outage(dry_run=False)
     stage.api.behavior.become(behavior)
@@ -35,14 +35,14 @@ def killed(at: int, how: How, behavior: Behavior) -> tuple[Stage, House, Life]:
     with suppress(KilledError):
         worker(table, stage.clusters, stage.clock, stage.queue)("demo", "a test", plenty)
     stage.clusters.wrap = stage.clusters.wrap_store = lambda same: same
-    return stage, House(store=stage.store, clock=stage.clock, clusters=stage.clusters), life  # type: ignore[arg-type]
+    return stage, Stack(store=stage.store, clock=stage.clock, clusters=stage.clusters), life  # type: ignore[arg-type]
 
 
 def suspended(stage: Stage) -> list[str]:
     return [name for name, group in stage.api.groups.by_name.items() if group.suspended]
 
 
-def crashes(behavior: Callable[[], Behavior] = Behavior) -> Iterator[tuple[Stage, House, str]]:
+def crashes(behavior: Callable[[], Behavior] = Behavior) -> Iterator[tuple[Stage, Stack, str]]:
     """Each way to kill a run so that it leaves a process suspended."""
     _, _, life = killed(-1, How.BEFORE, behavior())
     for how in (How.BEFORE, How.AFTER):
@@ -52,33 +52,33 @@ def crashes(behavior: Callable[[], Behavior] = Behavior) -> Iterator[tuple[Stage
                 yield stage, stack, f"{life.steps[at]}, {at}, {how}"
 
 
-def check(stage: Stage, stack: House, minutes: int) -> None:
+def check(stage: Stage, stack: Stack, minutes: int) -> None:
     """Check each minute as the schedule does; only what a check requests is run."""
     for _ in range(minutes):
         stage.minutes(1)
-        stack.look(["demo"], plenty)
+        stack.check(["demo"], plenty)
         stack.carry_out()
 
 
-def pause(_stage: Stage, stack: House) -> None:
+def pause(_stage: Stage, stack: Stack) -> None:
     assert stack.ask("pause")["ok"]
     stack.queue.requests.clear()  # also if the request for a run is lost
 
 
-def pause_pool(_stage: Stage, stack: House) -> None:
+def pause_pool(_stage: Stage, stack: Stack) -> None:
     assert stack.ask("pause", pool="workers")["ok"]
     stack.queue.requests.clear()
 
 
-def dry_run(stage: Stage, _stack: House) -> None:
+def dry_run(stage: Stage, _stack: Stack) -> None:
     stage.register(dry_run=True)
 
 
-def pool_dry_run(stage: Stage, _stack: House) -> None:
+def pool_dry_run(stage: Stage, _stack: Stack) -> None:
     stage.register(pools=[{"name": "workers", "dry_run": True}])
 
 
-def untag(stage: Stage, stack: House) -> None:
+def untag(stage: Stage, stack: Stack) -> None:
     """Remove every tag by which the record selects groups."""
     for group in stage.api.groups.by_name.values():
         for key in ("evenkeel.dev/pool", "evenkeel.dev/adopted-bounds"):
@@ -90,7 +90,7 @@ def untag(stage: Stage, stack: House) -> None:
 @pytest.mark.parametrize("behavior", [Behavior, worst])
 @pytest.mark.parametrize("change", [pause, pause_pool, dry_run, pool_dry_run, untag])
 def test_it_is_ended_whatever_an_operator_does_next(
-    change: Callable[[Stage, House], None], behavior: Callable[[], Behavior]
+    change: Callable[[Stage, Stack], None], behavior: Callable[[], Behavior]
 ) -> None:
     count = 0
     for stage, stack, place in crashes(behavior):
@@ -193,7 +193,7 @@ def replace_group(stage: Stage, name: str) -> None:
 
 
 def suspend_again(stage: Stage, name: str) -> None:
-    """Resume Terminate, as a person does who is told so, and suspend it later."""
+    """Resume Terminate, as a person does who is notified so, and suspend it later."""
     stage.api.resume_processes(AutoScalingGroupName=name, ScalingProcesses=["Terminate"])
     stage.minutes(2)
     suspend(stage, name)

@@ -24,7 +24,7 @@ from tests.tls_server import CA_PEM
 ACCOUNT = "123456789012"
 WRITER, LOOKER = (f"arn:aws:iam::{ACCOUNT}:role/evenkeel-{name}" for name in ("RebalanceRole-1", "CheckRole-1"))
 FOREIGN = "arn:aws:iam::210987654321:role/evenkeel-write"
-FOREIGN_LOOK = "arn:aws:iam::210987654321:role/evenkeel-check"
+FOREIGN_CHECK = "arn:aws:iam::210987654321:role/evenkeel-check"
 SERVER = "https://api.blue.example:6443"
 OIDC = {"kind": "aws-oidc", "endpoint": SERVER, "ca_data": base64.b64encode(CA_PEM.encode()).decode()}
 SECRET = "s3cr3t-k3y"
@@ -94,7 +94,7 @@ class TestTokens:
         for place in ("https://attacker.example", "https://api.blue.example.attacker.example:6443", f"{SERVER}/x"):
             stolen = token_for(opened, "evil", endpoint=place, audience="evenkeel:prod")
             assert claims(stolen)["aud"] != f"evenkeel:{SERVER}"
-            assert (stolen == victim) is not writes, "looks of a trust domain share theirs"
+            assert (stolen == victim) is not writes, "checks of a trust domain share theirs"
 
     @pytest.mark.parametrize("skew", [timedelta(0), timedelta(hours=-3), timedelta(hours=3)])
     def test_it_is_used_for_four_fifths_of_its_time_whatever_the_clock(
@@ -172,7 +172,7 @@ class TestRoles:
 
     ACCESS: ClassVar = {
         **{"kind": "eks", "name": "blue", "region": "eu-central-1"},
-        **{"role_arn": FOREIGN, "check_role_arn": FOREIGN_LOOK, "external_id": "x1"},
+        **{"role_arn": FOREIGN, "check_role_arn": FOREIGN_CHECK, "external_id": "x1"},
     }
 
     @pytest.fixture(autouse=True)
@@ -200,7 +200,7 @@ class TestRoles:
         url = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
         return parse_qs(urlsplit(url).query)["X-Amz-Credential"][0].partition("/")[0]
 
-    @pytest.mark.parametrize(("writes", "arn"), [(True, FOREIGN), (False, FOREIGN_LOOK)])
+    @pytest.mark.parametrize(("writes", "arn"), [(True, FOREIGN), (False, FOREIGN_CHECK)])
     def test_the_cluster_is_described_and_its_token_signed_as_the_role_of_that_purpose(
         self, sts: AwsIssuer, clock: FakeClock, eks: list[dict[str, Any]], writes: bool, arn: str
     ) -> None:

@@ -27,7 +27,7 @@ RESOURCE = "machinedeployments.cluster.x-k8s.io"
 
 
 class Shell:
-    """Somebody with credentials and the name of a stack."""
+    """A person with credentials and the name of a stack."""
 
     def __init__(self, endpoint: StackEndpoint, folder: Path) -> None:
         self.endpoint = endpoint
@@ -93,7 +93,7 @@ class Laptop(Shell):
         self.record.write_text(json.dumps({**given, **({} if dry_run is None else {"dry_run": dry_run})}))
         return self.ask("register", "--record", str(self.record))
 
-    def look(self) -> None:
+    def check(self) -> None:
         self.triggers.drain()
         assert self.triggers.failures == []
 
@@ -138,14 +138,14 @@ def test_a_first_deployment_writes_nothing_and_register_switches_one_cluster_on(
 ) -> None:
     laptop = staged()
     assert "blue is registered in dry run: nothing is written to it" in laptop.register()
-    laptop.look()
+    laptop.check()
     assert laptop.patches() == 0
     planned = laptop.json("plan")
     (recorded,) = laptop.json("status")["decisions"]
     assert recorded["dryRun"] is True
 
     assert "blue is updated and switched on" in laptop.register(dry_run=False)
-    laptop.look()
+    laptop.check()
     assert laptop.patches() == 2
     written = laptop.json("status")["decisions"][0]
     # One of the zones is as it should be already.
@@ -160,7 +160,7 @@ def test_a_first_deployment_writes_nothing_and_register_switches_one_cluster_on(
 
 
 def test_status_and_explain_show_zones_and_states_in_sentences(laptop: Laptop) -> None:
-    laptop.look()
+    laptop.check()
     status = laptop.ask("status")
     assert "blue: dry run, no incident; last decision just now" in status
     assert all(text in status for text in ("eu-central-1a", "eu-central-1b", "eu-central-1c", "would change"))
@@ -174,25 +174,25 @@ def test_status_and_explain_show_zones_and_states_in_sentences(laptop: Laptop) -
 
 def test_a_pool_is_paused_resumed_and_restored_from_the_shell(laptop: Laptop) -> None:
     laptop.register(dry_run=False)
-    laptop.look()
+    laptop.check()
     until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert f"pool workers of blue is paused until {until}" in laptop.ask("pause", "--pool", "workers", "--until", until)
     assert f"paused by an operator until {until}" in laptop.ask("status")
     assert "resumed" in laptop.ask("resume", "--pool", "workers")
     actions = [(action["cause"], action["by"]) for action in laptop.json("status")["actions"]]
     assert actions[:2] == [("resume", CALLER), ("pause", CALLER)]
-    laptop.look()
+    laptop.check()
     assert "the pool is paused for good" in laptop.ask("restore", "--pool", "workers", "--yes")
-    laptop.look()
+    laptop.check()
     laptop.triggers.tick()
-    laptop.look()
+    laptop.check()
     status = laptop.json("status")
     assert (status["pausedPools"], status["leavingPools"], status["paused"]) == ({"workers": None}, [], False)
     for item in laptop.cluster.store.list(RESOURCE):
         assert not {"evenkeel.dev/decision", "evenkeel.dev/adopted-bounds"} & set(item["metadata"]["annotations"])
     before = laptop.patches()
     laptop.ask("restore", "--pool", "workers", "--yes")
-    laptop.look()
+    laptop.check()
     assert laptop.patches() == before
 
 
@@ -202,13 +202,13 @@ def test_validate_shows_a_diff_and_has_it_written_with_the_objects_own_version(l
     for group in groups:
         patch = {"metadata": {"annotations": {"evenkeel.dev/pool-max": "2", "evenkeel.dev/pool-min": "1"}}}
         cluster.store.patch(RESOURCE, group.namespace, group.name, patch, manager="test")
-    told = laptop.ask("validate", "--fix")
-    assert '-evenkeel.dev/pool-max: "2"\n+evenkeel.dev/pool-max: "3"' in told
+    reported = laptop.ask("validate", "--fix")
+    assert '-evenkeel.dev/pool-max: "2"\n+evenkeel.dev/pool-max: "3"' in reported
     laptop.register(dry_run=False)
-    laptop.look()
+    laptop.check()
     assert "of which the next check writes to objects: 3" in laptop.ask("validate", "--apply")
     laptop.api.requests.clear()
-    laptop.look()
+    laptop.check()
     bodies = [request.body for request in laptop.api.requests if "pool-max" in json.dumps(request.body)]
     assert len(bodies) == 3
     assert all(body["metadata"]["resourceVersion"] for body in bodies)
@@ -297,7 +297,7 @@ def test_a_caller_that_sts_does_not_name_acts_all_the_same(shell: Shell) -> None
 
 
 def test_the_history_is_written_to_a_file(laptop: Laptop) -> None:
-    laptop.look()
+    laptop.check()
     file = laptop.folder / "history.json"
     assert "1 decision, 1 action of blue since " in laptop.ask("record", "--out", str(file))
     history = json.loads(file.read_text())
@@ -400,7 +400,7 @@ class TestFleet:
         folder = self.write(laptop, zone_ids={"euc1-az2": "eu-central-1a"})
         assert laptop.run("apply", "-f", folder, "--diff").stdout.startswith("+ blue\n")
         assert laptop.run("apply", "-f", folder, "--yes", "--reason", "ticket 7").exit_code == 0
-        laptop.look()
+        laptop.check()
         assert laptop.patches() == 2
         assert laptop.run("apply", "-f", folder, "--yes").stdout == "1 cluster as in the files\n"
         fence = ("fence-zone", "--selector", "env=prod", "--zone-id", "euc1-az2", "--for", "2h", "--yes")
@@ -413,7 +413,7 @@ class TestFleet:
         assert (same.exit_code, same.stdout) == (0, "1 cluster as in the files\n")
 
         other = laptop.folder / "other.yaml"
-        # The same objects under another name: what it wrote, the restore of the first would take for somebody's.
+        # The same objects under another name: what it wrote, the restore of the first would take for another writer's.
         as_teal = (laptop.folder / "all.yaml").read_text().replace("id: blue", "id: teal")
         other.write_text(as_teal.replace("dry_run: false", "dry_run: true"))
         assert "dry_run: true" in other.read_text()
@@ -422,7 +422,7 @@ class TestFleet:
         assert "blue is not unregistered: Evenkeel's bounds are still set in pool workers" in pruned.stderr
         laptop.ask("restore", "--yes")
         for _ in range(3):
-            laptop.look()
+            laptop.check()
             laptop.clock.passed += timedelta(minutes=1)
             laptop.triggers.tick(laptop.clock.now())
         pruned = laptop.run("apply", "-f", str(other), "--prune", "--yes")

@@ -137,7 +137,7 @@ class TestStuckReplicas:
         assert wrong == {}
 
     @on("move", "release")
-    def test_over_the_wire_an_answer_that_was_never_sent_changes_nothing(self, scene: Scene) -> None:
+    def test_over_the_connection_an_answer_that_was_never_sent_changes_nothing(self, scene: Scene) -> None:
         wrong = {}
         for step in dict.fromkeys(step for step in steps_of(scene) if step.startswith("PATCH")):
             played = scene.again()

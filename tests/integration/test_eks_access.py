@@ -44,9 +44,9 @@ def test_the_endpoint_of_a_cluster_is_the_one_that_aws_names(eks: Any, monkeypat
     with pytest.raises(AccessError, match=rf"cluster {NAME} in eu-central-1: certificateAuthority\.data is not a PEM"):
         clusters().open(record(access=ACCESS), plenty)
     monkeypatch.setattr(eks_access, "pem", lambda data, where: base64.b64decode(AUTHORITY).decode())
-    told = eks.describe_cluster(name=NAME)["cluster"]
+    reported = eks.describe_cluster(name=NAME)["cluster"]
     opened: Any = clusters().open(record(access=ACCESS), plenty)
-    assert opened._api._client.configuration.host == told["endpoint"].rstrip("/")
+    assert opened._api._client.configuration.host == reported["endpoint"].rstrip("/")
     with pytest.raises(ValidationError, match=r"access\.eks\.endpoint"):
         record(access={**ACCESS, "endpoint": "https://attacker.example"})
 

@@ -1,4 +1,4 @@
-"""Failure and zone events on AWS endpoints: the template's rules let them through, the function hears them, once."""
+"""Failure and zone events on AWS endpoints: the template's rules let them through, the function receives them, once."""
 
 import json
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def cluster_of(event: str) -> str:
 
 
 class Stage(staging.Stage):
-    """Clusters that are known and away: what is heard of them stands in the table."""
+    """Clusters that are known and away: what is received of them stands in the table."""
 
     def __init__(self, deployment: Deployment, functions: InProcess, clock: FakeClock) -> None:
         super().__init__(deployment, functions)
@@ -62,9 +62,9 @@ class Stage(staging.Stage):
             name = next(name for event, name in GROUPS.items() if cluster_of(event) == cluster)
             state = PoolState(adopted={str(GroupKey(flavour, namespace, name)): None})
             container().store.save_pool(cluster, PoolId(flavour, namespace, "", "workers"), state, None)
-        self.looks()
+        self.checks()
 
-    def hear(self, event: Any) -> dict[str, Any]:
+    def receive(self, event: Any) -> dict[str, Any]:
         answer: dict[str, Any] = self.call("ProvisioningFailureFunction", event)
         return answer
 
@@ -95,8 +95,8 @@ def stage(deployment: Deployment, functions: InProcess) -> Iterator[Stage]:
 @pytest.mark.parametrize("name", EVENTS)
 def test_an_event_is_handled_once_as_its_kind_says(stage: Stage, name: str) -> None:
     stage.clock.at = datetime.fromisoformat(EVENTS[name]["time"]) + timedelta(minutes=1)
-    answer = stage.hear(EVENTS[name])
-    assert stage.hear(EVENTS[name]) == answer
+    answer = stage.receive(EVENTS[name])
+    assert stage.receive(EVENTS[name]) == answer
     event, result = read_event(EVENTS[name]), "recorded"
     cluster = cluster_of(name)
     checks = [cluster]
@@ -112,7 +112,7 @@ def test_an_event_is_handled_once_as_its_kind_says(stage: Stage, name: str) -> N
     else:
         checks = sorted(CLUSTERS)  # all have the zone
         assert stage.impaired(cluster) == (["eu-central-1a"] if event.impaired else [])
-    assert (answer["result"], stage.looks()) == (result, checks)
+    assert (answer["result"], stage.checks()) == (result, checks)
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_an_event_is_handled_once_as_its_kind_says(stage: Stage, name: str) -> N
 def test_an_invalid_event_is_acknowledged_counted_and_changes_nothing(
     stage: Stage, event: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = stage.hear(event)
+    answer = stage.receive(event)
     assert answer["result"] == "ignored"
     assert answer["message"]
     metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"EventsIgnored"' in line]
     assert [one["EventsIgnored"] for one in metrics] == [[1.0]]
-    assert stage.looks() == []
+    assert stage.checks() == []
     assert stage.fenced("demo-cluster-api") == []
 
 
@@ -145,7 +145,7 @@ def test_events_of_ours_come_in_by_the_stacks_bus(stage: Stage, name: str) -> No
     cluster = cluster_of(name)
     for rule in stage.deployment.subscriptions:
         stage.triggers._poll_rule(rule)
-    assert stage.looks() == [cluster]
+    assert stage.checks() == [cluster]
     assert stage.triggers.failures == []
 
 

@@ -41,7 +41,7 @@ class Stage(staging.Stage):
     def register(self, *names: str, **fields: Any) -> None:
         for name in names or tuple(self.world.clusters):
             self.register_cluster(name, self.world.clusters[name], **fields)
-        self.take("RebalanceQueue")  # registering asks for a first look of its own
+        self.take("RebalanceQueue")  # registering asks for a first check of its own
 
     def delayed(self, queue: str) -> int:
         name = "ApproximateNumberOfMessagesDelayed"
@@ -61,10 +61,10 @@ class Stage(staging.Stage):
 
     def published(self, cause: str = "") -> list[dict[str, Any]]:
         """Decision events so far, to the first that has this in its cause."""
-        return self.hear(self.decisions, lambda event: cause in event["detail"].get("cause", ""))
+        return self.receive(self.decisions, lambda event: cause in event["detail"].get("cause", ""))
 
     def fail(self, name: str, zone: str, **fields: Any) -> dict[str, Any]:
-        """A launch in that zone fails, and an event tells it; its detail."""
+        """A launch in that zone fails, and an event reports it; its detail."""
         return self.report_failure(name, self.world.clusters[name], zone, datetime.now(UTC), **fields)
 
 
@@ -112,7 +112,7 @@ def test_a_tick_leads_to_patches_in_every_cluster_and_to_a_second_check(stage: S
 
 def test_second_checks_come_through_the_check_function_until_nothing_is_to_do(stage: Stage) -> None:
     stage.register("cluster-api")
-    stage.look()
+    stage.check()
     counts = [stage.patches("cluster-api")]
     for _ in range(3):
         body = json.dumps({"cluster": "cluster-api", "reason": "second check after a write"})
@@ -127,7 +127,7 @@ def test_a_quiet_cluster_is_checked_and_nothing_else_happens(stage: Stage, monke
     # Once in ten minutes, a full check requests the run that stores the settled state.
     monkeypatch.setattr("evenkeel.application.rebalancing.check.is_full_check", lambda *_, **__: False)
     stage.register("cluster-api")
-    stage.look()
+    stage.check()
     stage.store.save_timer("cluster-api", Timer(due=datetime.now(UTC)), stage.store.load("cluster-api").versions)
     stage.sqs.purge_queue(QueueUrl=stage.deployment.physical("ChecksQueue"))  # a delayed check, due while this runs
     logged, patches = len(stage.log.getvalue()), stage.patches("cluster-api")
@@ -192,7 +192,7 @@ def test_a_tick_that_is_delivered_twice_leads_to_one_run(stage: Stage) -> None:
 @pytest.mark.parametrize("name", list(UNEVEN))
 def test_nodes_that_an_event_asks_for_twice_are_added_once_to_the_smallest_zones(stage: Stage, name: str) -> None:
     stage.register(name)
-    stage.look()
+    stage.check()
     groups = {view.zone: view.name for view in stage.world.clusters[name].groups()}
     only = [groups["eu-central-1b"], groups["eu-central-1c"]]
     request = {"source": "evenkeel.provisioning", "detail-type": "Scale-Up Requested", "detail": {"cluster": name}}
@@ -211,7 +211,7 @@ def test_nodes_that_an_event_asks_for_twice_are_added_once_to_the_smallest_zones
 @pytest.mark.parametrize("name", list(UNEVEN))
 def test_a_failure_event_fences_its_group_within_one_message(stage: Stage, name: str) -> None:
     stage.register(name)
-    stage.look()
+    stage.check()
     attack = {"endpoint": "https://attacker.example", "access": {"kind": "kubeconfig", "secret": "evenkeel/other"}}
     detail = stage.fail(name, "eu-central-1b", **attack, server="https://attacker.example", token="mine")
     stage.triggers.drain()
@@ -300,7 +300,7 @@ class TestOneClusterIsNotAnother:
         else:
             now = datetime.now(UTC)
             stage.store.take_lease("gardener", "another run", 0, now, now + timedelta(minutes=5))
-        stage.look()
+        stage.check()
         assert stage.patches("gardener") == 0
         for name in ("cluster-api", "openshift"):
             assert sum(maximum or 0 for maximum in stage.maxima(name)) == 12
@@ -358,7 +358,7 @@ def sent(stage: Stage) -> set[str]:
 def test_metrics_have_one_dimension_so_that_the_bill_stays_flat(staged: Callable[..., Stage]) -> None:
     stage = staged(dashboard=True)
     stage.register()
-    stage.look()
+    stage.check()
     directives = [directive for line in metric_lines(stage) for directive in line["_aws"]["CloudWatchMetrics"]]
     assert {(directive["Namespace"], str(directive["Dimensions"])) for directive in directives} == {
         ("Evenkeel", "[['service']]")
@@ -368,7 +368,7 @@ def test_metrics_have_one_dimension_so_that_the_bill_stays_flat(staged: Callable
 
 def test_without_a_dashboard_metrics_without_an_alarm_are_only_in_the_log(stage: Stage) -> None:
     stage.register()
-    stage.look()
+    stage.check()
     assert sent(stage) == set()
     lines = [json.loads(line) for line in stage.log.getvalue().splitlines() if '"counts"' in line]
     assert {line["message"]: line["counts"]["PatchesWritten"] for line in lines} == {

@@ -1,4 +1,4 @@
-"""API servers that mean harm, on this machine: each costs a look its time and no more, and no memory."""
+"""API servers that mean harm, on this machine: each costs a check its time and no more, and no memory."""
 
 import gzip
 import json
@@ -18,22 +18,22 @@ from evenkeel.bootstrap import SystemClock
 from tests.fakes import record
 from tests.tls_server import TOKEN, Answer, kubeconfig_for, serving
 
-#: of a look in these tests, in place of eight seconds; and what may come on top of it on a busy machine
+#: of a check in these tests, in place of eight seconds; and what may come on top of it on a busy machine
 SECONDS, SLACK = 0.6, 2.0
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
-def drip(wire: socket.socket, pieces: Iterator[bytes]) -> None:
+def drip(connection: socket.socket, pieces: Iterator[bytes]) -> None:
     """A piece every 50 ms: each read has an answer long before its own time is over."""
     for piece in pieces:
-        wire.sendall(piece)
+        connection.sendall(piece)
         time.sleep(0.05)
 
 
-def flood(wire: socket.socket, head: bytes) -> None:
-    wire.sendall(head)
+def flood(connection: socket.socket, head: bytes) -> None:
+    connection.sendall(head)
     while True:
-        wire.sendall(b" " * 2**20)
+        connection.sendall(b" " * 2**20)
 
 
 def without_end(piece: bytes) -> Iterator[bytes]:
@@ -55,36 +55,42 @@ def page(number: int) -> bytes:
     return OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(text) + text
 
 
-def pages(wire: socket.socket, _: bytes) -> None:
-    wire.sendall(page(0))
+def pages(connection: socket.socket, _: bytes) -> None:
+    connection.sendall(page(0))
     for number in range(1, 100_000):
-        if not wire.recv(65536):
+        if not connection.recv(65536):
             return
-        wire.sendall(page(number))
+        connection.sendall(page(number))
 
 
 SERVERS: dict[str, Answer] = {
-    "headers, a letter at a time": lambda wire, _: drip(wire, iter([OK, *[b"X: y\r\n"] * 10, *[b"z"] * 10_000])),
-    "headers without end": lambda wire, _: drip(wire, iter([OK, *[b"HTTP/1.1 100 Continue\r\n\r\n"] * 10_000])),
-    "only interim answers": lambda wire, _: drip(wire, without_end(b"HTTP/1.1 100 Continue\r\n\r\n")),
-    "a body, a letter at a time": lambda wire, _: drip(
-        wire, iter([OK + b"Content-Length: 100000\r\n\r\n{", *[b" "] * 100_000])
+    "headers, a letter at a time": lambda connection, _: drip(
+        connection, iter([OK, *[b"X: y\r\n"] * 10, *[b"z"] * 10_000])
     ),
-    "chunks of a letter": lambda wire, _: drip(
-        wire, iter([OK + b"Transfer-Encoding: chunked\r\n\r\n", *[b"1\r\n \r\n"] * 100_000])
+    "headers without end": lambda connection, _: drip(
+        connection, iter([OK, *[b"HTTP/1.1 100 Continue\r\n\r\n"] * 10_000])
     ),
-    "silence": lambda wire, _: drip(wire, without_end(b"")),
+    "only interim answers": lambda connection, _: drip(connection, without_end(b"HTTP/1.1 100 Continue\r\n\r\n")),
+    "a body, a letter at a time": lambda connection, _: drip(
+        connection, iter([OK + b"Content-Length: 100000\r\n\r\n{", *[b" "] * 100_000])
+    ),
+    "chunks of a letter": lambda connection, _: drip(
+        connection, iter([OK + b"Transfer-Encoding: chunked\r\n\r\n", *[b"1\r\n \r\n"] * 100_000])
+    ),
+    "silence": lambda connection, _: drip(connection, without_end(b"")),
     "pages without end": pages,
 }
 BOMBS: dict[str, Answer] = {
-    "gigabytes in a gzip": lambda wire, _: wire.sendall(OK + b"Content-Encoding: gzip\r\n\r\n" + gigabytes()),
-    "small JSON that grows": lambda wire, _: wire.sendall(OK + b"\r\n[" + b"[]," * 5_000_000),
-    "a body without end": lambda wire, _: flood(wire, OK + b"\r\n"),
+    "gigabytes in a gzip": lambda connection, _: connection.sendall(
+        OK + b"Content-Encoding: gzip\r\n\r\n" + gigabytes()
+    ),
+    "small JSON that grows": lambda connection, _: connection.sendall(OK + b"\r\n[" + b"[]," * 5_000_000),
+    "a body without end": lambda connection, _: flood(connection, OK + b"\r\n"),
 }
 
 
 def preview_of(url: str, *, allow_loopback: bool = True, **how: bool) -> tuple[str, float]:
-    """Why the cluster there is not looked at, and after how many seconds that is known."""
+    """Why the cluster there is not checked, and after how many seconds that is known."""
     text = kubeconfig_for(url)
     clusters = RecordedClusters(
         session=None, secret=lambda *_: text, clock=SystemClock(), allow_loopback=allow_loopback
@@ -100,7 +106,7 @@ def preview_of(url: str, *, allow_loopback: bool = True, **how: bool) -> tuple[s
 
 
 @pytest.fixture(autouse=True)
-def _short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observe, "CHECK_SECONDS", SECONDS)
 
 
@@ -114,7 +120,7 @@ def test_an_endless_answer_costs_one_check_and_no_more(handle: Answer) -> None:
 
 def test_an_endless_handshake_is_not_waited_for() -> None:
     hello = b"\x16\x03\x03\x40\x00"  # a record of 16 KB begins
-    with serving(lambda wire, _: drip(wire, iter([hello, *[b"x"] * 16_000])), tls=False) as url:
+    with serving(lambda connection, _: drip(connection, iter([hello, *[b"x"] * 16_000])), tls=False) as url:
         said, seconds = preview_of(url)
     assert "does not answer" in said
     assert seconds < SECONDS + SLACK
@@ -144,7 +150,7 @@ def test_beside_others_it_is_cut_off_after_four_mebibytes(handle: Answer, monkey
     "host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "0177.0.0.1", "127.1", "0", "[::1]", "[::ffff:7f00:1]"]
 )
 def test_a_cluster_on_this_machine_is_refused_in_any_notation(host: str) -> None:
-    with serving(lambda wire, _: wire.sendall(b"")) as url:
+    with serving(lambda connection, _: connection.sendall(b"")) as url:
         said, _ = preview_of(url.replace("127.0.0.1", host), allow_loopback=False)
     assert "no cluster is there" in said
 

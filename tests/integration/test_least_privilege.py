@@ -145,12 +145,12 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
     }
     record["records"][cluster] |= {"flavours": [cluster], "dry_run": False, "region": "eu-central-1"}
     for fields in ({**record, "list": True}, record):
-        (told,) = stage.functions("AdminFunction", {"action": "apply", **fields})["clusters"]
-        assert (told["ok"], told.get("faults", [])) == (True, []), told
+        (reported,) = stage.functions("AdminFunction", {"action": "apply", **fields})["clusters"]
+        assert (reported["ok"], reported.get("faults", [])) == (True, []), reported
     fence: dict[str, Any] = {"zone_id": "euc1-az2", "for": "1h", "clusters": [cluster]}
     for more in ({"list": True}, {}):
-        (told,) = stage.functions("AdminFunction", {"action": "fence-zone", **fence, **more})["clusters"]
-        assert "zone eu-central-1" in told["message"], told
+        (reported,) = stage.functions("AdminFunction", {"action": "fence-zone", **fence, **more})["clusters"]
+        assert "zone eu-central-1" in reported["message"], reported
     for action, fields in (*reads, ("export", {})):
         answer = stage.functions("WidgetFunction", {"action": action, "cluster": cluster, **fields})
         assert answer["ok"], answer
@@ -201,7 +201,7 @@ def test_drills_need_nothing_beyond_the_roles(stage: Stage) -> None:
     assert stage.functions.refused() == []
 
 
-# ------------------------------------------------------------ the function that hears events
+# ------------------------------------------------------------ the function that receives events
 META = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "META"}}
 CONTROL = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "META#CONTROL"}}
 DRILL = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "ZONE-DRILL"}}
@@ -307,7 +307,7 @@ def test_secrets_of_another_stack_are_not_read(deployment: Deployment) -> None:
         assert not allowed(Request("eks:DescribeCluster", "arn:aws:eks:eu-central-1:210987654321:cluster/blue"))
 
 
-LOOKING = ["CheckFunction", "AdminFunction", "WidgetFunction"]
+CHECKING = ["CheckFunction", "AdminFunction", "WidgetFunction"]
 OF_POOL = "aws:ResourceTag/evenkeel.dev/pool"
 MIXED = {"LaunchTemplate": {"Overrides": [{"InstanceType": "m5.large"}]}}
 RESERVED = {"CapacityReservationTarget": {"CapacityReservationIds": ["cr-1"]}}
@@ -341,11 +341,11 @@ def test_only_the_worker_writes_auto_scaling_groups_and_only_those_of_a_pool(
     request = request_of(deployment, "autoscaling", operation, params)
     without_tag = replace(request, keys={key: value for key, value in request.keys.items() if key != OF_POOL})
     foreign = replace(request, resource=request.resource.replace(aws.account, "210987654321"))
-    permissions = {name: Permissions(deployment, name) for name in ("RebalanceFunction", *LOOKING)}
+    permissions = {name: Permissions(deployment, name) for name in ("RebalanceFunction", *CHECKING)}
     assert permissions["RebalanceFunction"].allows(request) is allowed
     assert not permissions["RebalanceFunction"].allows(without_tag)
     assert not permissions["RebalanceFunction"].allows(foreign)
-    assert not any(permissions[name].allows(request) for name in LOOKING)
+    assert not any(permissions[name].allows(request) for name in CHECKING)
 
 
 def test_an_outage_of_an_eks_cluster_its_recovery_and_leaving_need_nothing_beyond_the_roles(
@@ -396,12 +396,12 @@ def test_auto_scaling_groups_are_read_unless_the_stack_leaves_them_out(aws: AwsE
             for what in ("AutoScalingGroups", "ScalingActivities")
         ]
         before_writes = request_of(made, "autoscaling", "DescribeInstanceRefreshes", {})
-        for function in ("RebalanceFunction", *LOOKING):
+        for function in ("RebalanceFunction", *CHECKING):
             assert {Permissions(made, function).allows(read) for read in reads} == {wanted}
         write = request_of(made, "autoscaling", "UpdateAutoScalingGroup", BOUNDS)
         for request in (before_writes, write):
             assert Permissions(made, "RebalanceFunction").allows(request) is wanted
-            assert not any(Permissions(made, function).allows(request) for function in LOOKING)
+            assert not any(Permissions(made, function).allows(request) for function in CHECKING)
         for function in ("ScanFunction", "ProvisioningFailureFunction", "StatusPageFunction"):
             assert not any(Permissions(made, function).allows(request) for request in (*reads, before_writes, write))
 
@@ -410,7 +410,7 @@ OWN, DOMAIN = "evenkeel:https://api.blue.example:6443", "evenkeel:prod"
 
 
 @pytest.mark.parametrize(
-    ("audience", "seconds", "algorithm", "writes", "looks"),
+    ("audience", "seconds", "algorithm", "writes", "checks"),
     [
         ([OWN], 300, "ES384", True, True),
         ([DOMAIN], 300, "ES384", False, True),
@@ -425,26 +425,26 @@ OWN, DOMAIN = "evenkeel:https://api.blue.example:6443", "evenkeel:prod"
     ],
 )
 def test_a_function_may_ask_for_tokens_of_its_purpose_alone(
-    deployment: Deployment, audience: list[str], seconds: int, algorithm: str, writes: bool, looks: bool
+    deployment: Deployment, audience: list[str], seconds: int, algorithm: str, writes: bool, checks: bool
 ) -> None:
     asked = {"Audience": audience, "DurationSeconds": seconds, "SigningAlgorithm": algorithm}
     request = request_of(deployment, "sts", "GetWebIdentityToken", asked)
     assert Permissions(deployment, "RebalanceFunction").allows(request) is writes
-    assert {Permissions(deployment, function).allows(request) for function in LOOKING} == {looks}
+    assert {Permissions(deployment, function).allows(request) for function in CHECKING} == {checks}
     for function in ("ScanFunction", "ProvisioningFailureFunction", "StatusPageFunction"):
         assert not Permissions(deployment, function).allows(request)
 
 
 def test_roles_of_other_accounts_are_assumed_where_the_stack_names_them(aws: AwsEndpoints) -> None:
-    roles = {name: f"arn:aws:iam::210987654321:role/evenkeel-{name}" for name in ("write", "look", "other")}
-    parameters = {"WriteRoleArns": roles["write"], "CheckRoleArns": f"{roles['look']},arn:aws:iam::*:role/look"}
+    roles = {name: f"arn:aws:iam::210987654321:role/evenkeel-{name}" for name in ("write", "check", "other")}
+    parameters = {"WriteRoleArns": roles["write"], "CheckRoleArns": f"{roles['check']},arn:aws:iam::*:role/check"}
     with aws.deploy(parameters=parameters) as named, aws.deploy() as unnamed:
-        for function, allowed in (("RebalanceFunction", "write"), *((name, "look") for name in LOOKING)):
+        for function, allowed in (("RebalanceFunction", "write"), *((name, "check") for name in CHECKING)):
             for name, arn in roles.items():
                 request = request_of(named, "sts", "AssumeRole", {"RoleArn": arn})
                 assert Permissions(named, function).allows(request) is (name == allowed), (function, name)
                 assert not Permissions(unnamed, function).allows(request)
-        anywhere = request_of(named, "sts", "AssumeRole", {"RoleArn": "arn:aws:iam::111111111111:role/look"})
+        anywhere = request_of(named, "sts", "AssumeRole", {"RoleArn": "arn:aws:iam::111111111111:role/check"})
         assert Permissions(named, "WidgetFunction").allows(anywhere)
 
 
@@ -530,7 +530,7 @@ def test_writes_of_some_attributes_are_allowed_for_clusters_alone(deployment: De
             assert not permissions.allows(request), (partition, operation)
 
 
-#: the policies for people, and what somebody with each may ask for
+#: the policies for people, and what a person with each may ask for
 PEOPLE = {"ReaderPolicy": Right.READ, "OperatorPolicy": Right.WRITE, "AdminPolicy": Right.ADMINISTER}
 
 

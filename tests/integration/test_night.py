@@ -10,23 +10,23 @@ _OF_AUTO_SCALING = {IncidentKind.LOST_GROUP, IncidentKind.BOUNDS_UNREAD}  # the 
 
 def test_the_night_is_as_the_docs_show_it() -> None:
     night = Night()
-    told = night.status()
-    assert told["counts"]["clusters"] == len(night.members) == 40
-    is_failing = [cluster for cluster in told["clusters"] if cluster["state"] == "incident"]
+    reported = night.status()
+    assert reported["counts"]["clusters"] == len(night.members) == 40
+    is_failing = [cluster for cluster in reported["clusters"] if cluster["state"] == "incident"]
     kinds = [IncidentKind(cluster["incidents"][0]["kind"]) for cluster in is_failing]
     assert set(kinds) == set(IncidentKind) - _OF_AUTO_SCALING
     folded = [cluster.get("folded", False) for cluster in is_failing]
-    assert folded == sorted(folded), "what no cause tells comes first"
+    assert folded == sorted(folded), "what no cause reports comes first"
     rest = kinds[: folded.index(True)]
     assert rest == sorted(rest, key=lambda kind: (_SEVERITIES.index(kind.severity), _KINDS.index(kind)))
-    assert {cause["title"] for cause in told["causes"]} >= {"unreachable"}
+    assert {cause["title"] for cause in reported["causes"]} >= {"unreachable"}
     assert kinds.count(IncidentKind.UNREACHABLE) == 3
     before = {cluster["cluster"] for cluster in is_failing}
     for cluster in is_failing:  # is said to be well nowhere else
         explained = night.ask(STACK, {"action": "explain", "cluster": cluster["cluster"]})
         known = {incident["kind"] for incident in explained["incidents"]}
         assert known >= {incident["kind"] for incident in cluster["incidents"]}
-        assert "NAME" not in explained["message"], "a command can be typed as it is told"
+        assert "NAME" not in explained["message"], "a command can be typed as it is reported"
 
     screens = list(walk(night))
     for name, text in pages(screens).items():

@@ -1,4 +1,4 @@
-"""A number that somebody changes at an owner acts at the next check, although no object of a group has changed."""
+"""A number that changes at an owner acts at the next check, although no object of a group has changed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +13,7 @@ from sandbox.kube.world import World
 from tests.builders import MINUTE
 from tests.crashing import Life, WirelessClusters
 from tests.fakes import FakeClock, InMemoryStore, register
-from tests.house import House
+from tests.stack import Stack
 
 SELECTED = {"pools": [{"name": "workers", "selector": {USERS_POOL_LABEL: "workers"}}]}
 HIGH = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
@@ -27,15 +27,15 @@ class Estate:
         self.cluster = World(clusters=[ecosystem], clock=self.clock.now, settings=None).clusters[ecosystem]
         register(self.memory, flavours=[self.cluster.flavour], **fields)
         clusters = WirelessClusters(self.cluster.api, self.life, self.clock)
-        self.house = House(store=self.memory, clock=self.clock, clusters=clusters)
+        self.stack = Stack(store=self.memory, clock=self.clock, clusters=clusters)
         self.live(20)
         assert self.memory.steady_clusters(["demo"])
 
     def live(self, minutes: int) -> None:
         for _ in range(minutes):
             self.cluster.step(self.clock.at)
-            self.house.looks()
-            self.house.carry_out()
+            self.stack.checks()
+            self.stack.carry_out()
 
     def quick_check(self, interval: int = 60) -> list[str]:
         """The lists of the next check that is quick by the clock, after so many seconds."""
@@ -44,7 +44,7 @@ class Estate:
             self.clock.at += step
         self.life.steps.clear()
         self.clock.at += step - MINUTE
-        self.house.looks()
+        self.stack.checks()
         return [step.rpartition("/")[2].partition("?")[0] for step in self.life.steps if step.startswith("GET")]
 
     def edit(self, kind: str, change: Callable[[Any], object], field: str = "spec") -> None:
@@ -56,7 +56,7 @@ class Estate:
 
     def numbers(self) -> tuple[int, int, int]:
         """Minimum and maximum of the pool, and the sum of the published maxima."""
-        plan = self.house.run().plan
+        plan = self.stack.run().plan
         assert plan is not None
         (pool,) = plan.pools
         return pool.min, pool.max, sum(group.bounds.max for group in pool.groups if group.bounds)
@@ -130,11 +130,11 @@ def test_a_number_that_changes_at_an_owner_acts_at_the_next_quick_check(
         steady = replace(estate.memory.steady_clusters(["demo"])["demo"].steady, rests_until=until)
         estate.memory.save_steady("demo", steady, estate.memory.load("demo").versions)
     assert estate.quick_check(300 if rests else 60) == lists
-    assert not estate.house.queue.requests
+    assert not estate.stack.queue.requests
     estate.edit(kind, change)
     estate.quick_check(300 if rests else 60)
-    assert [reason for _, reason in estate.house.queue.requests.values()] == ["scan"]
-    estate.house.carry_out()
+    assert [reason for _, reason in estate.stack.queue.requests.values()] == ["scan"]
+    estate.stack.carry_out()
     estate.live(5)
     assert estate.numbers() == numbers
 
@@ -153,7 +153,7 @@ def test_a_limit_that_the_cluster_gets_acts_at_the_next_quick_check() -> None:
     body = {"metadata": {"name": "default"}, "spec": {"resourceLimits": {"maxNodesTotal": 7}}}
     estate.cluster.store.create("clusterautoscalers.autoscaling.openshift.io", body)
     estate.quick_check()
-    assert [reason for _, reason in estate.house.queue.requests.values()] == ["scan"]
-    estate.house.carry_out()
+    assert [reason for _, reason in estate.stack.queue.requests.values()] == ["scan"]
+    estate.stack.carry_out()
     estate.live(5)
     assert estate.numbers() == (3, 7, 7)

@@ -1,4 +1,4 @@
-"""The page where anybody may look who may read a bucket: put there by hand, or each minute by a function of its own."""
+"""The page for all who may read a bucket: put there by hand, or each minute by a function of its own."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from tests.fakes import FakeClock
 from tests.integration.staging import EVENTS
 from tests.pages import Seen
 from tests.unit.incidents.test_alerting import sent_by
-from tests.unit.page.test_page import told_plan
+from tests.unit.page.test_page import plan_answer
 
 BUCKET, PAGE_URL = "pages-of-a-test", "https://fleet.example/"
 TICK = EVENTS["status-page-schedule"]
@@ -115,7 +115,7 @@ def test_a_page_that_cannot_be_put_is_an_error(functions: InProcess, aws: AwsEnd
 def publish(aws: AwsEndpoints, place: str, *more: str) -> Result:
     environment = {**aws.environment(), "AWS_MAX_ATTEMPTS": "1"}
     arguments = ["report", "--plan", "-", "--publish", place, *more]
-    result = CliRunner().invoke(app, arguments, input=json.dumps(told_plan()), env=environment)
+    result = CliRunner().invoke(app, arguments, input=json.dumps(plan_answer()), env=environment)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
     return result
 

@@ -59,7 +59,7 @@ class ReturnScene(Runs):
         state, versions = self.state("spare"), self.memory.load("demo").versions
         self.memory.save_pool("demo", self._id("spare"), replace(state, held_nodes={self._key(): 1}), versions)
         self.there = self._running()
-        self.api.after = [self._look_over]
+        self.api.after = [self._check_over]
         self.run()  # the pool settles for ten minutes
         self._pass(timedelta(minutes=11))
         for _ in range(runs):
@@ -100,7 +100,7 @@ class ReturnScene(Runs):
             found[group.pool] += group.requested
         return found
 
-    def _look_over(self, request: Request) -> None:
+    def _check_over(self, request: Request) -> None:
         """After every write of ours: the sum, the limits of both pools, and the bounds that an autoscaler reads."""
         if request.method != "PATCH" or request.manager != "evenkeel":
             return

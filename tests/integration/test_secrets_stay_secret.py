@@ -1,4 +1,4 @@
-"""Whatever a secret looks like, wherever it was put by mistake: it is sent to its server or to nobody, never output."""
+"""Whatever a secret is like, wherever it was put by mistake: it is sent to its server or to nobody, never output."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ SECRETS = st.builds(lambda *parts: MARK.join(parts), JUNK, JUNK, JUNK) | st.buil
 )
 
 
-def echo(wire: socket.socket, head: bytes) -> None:
+def echo(connection: socket.socket, head: bytes) -> None:
     """Sends back what it was sent, as the message of an error."""
     sent = next(
         (line[15:] for line in head.decode("latin-1").split("\r\n") if line[:15].lower() == "authorization: "), ""
     )
     message = f"not for {sent}, '{sent!r}', {sent.encode()!r} or {sent[:400]}"
-    wire.sendall(response(403, json.dumps({"message": message}).encode()))
+    connection.sendall(response(403, json.dumps({"message": message}).encode()))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def chain(error: BaseException | None) -> Iterator[str]:
 
 
 def output_of(clusters: RecordedClusters, given: ClusterRecord) -> str:
-    """All that anybody can hear of a look at this cluster."""
+    """All output of a check of this cluster."""
     store = InMemoryStore()
     store.save_record(given, ControlRecord(), None)
     clock = SystemClock()
@@ -271,9 +271,9 @@ def test_nothing_of_what_sts_returns_is_shown(url: str, secret: str, fails: bool
 def test_a_refused_token_is_withheld_after_its_replacement_too() -> None:
     older = f"{MARK}-older"
 
-    def quote(wire: socket.socket, head: bytes) -> None:
+    def quote(connection: socket.socket, head: bytes) -> None:
         status = 401 if older.encode() in head else 403
-        wire.sendall(response(status, json.dumps({"message": f"not for {older}"}).encode()))
+        connection.sendall(response(status, json.dumps({"message": f"not for {older}"}).encode()))
 
     def kubeconfig(_: str, fresh: bool) -> str:
         return json.dumps(mistaken("token", "newer-t0ken" if fresh else older, server))

@@ -1,4 +1,4 @@
-"""A ServiceAccount's token over its life: sealed by KMS, kept in the table, renewed by runs, read by looks."""
+"""A ServiceAccount's token over its life: sealed by KMS, kept in the table, renewed by runs, read by checks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Server:
 
 
 class Life:
-    """One cluster, whose runs and looks are function instances of their own."""
+    """One cluster, whose runs and checks are function instances of their own."""
 
     def __init__(self, vault: SealedTokens, clock: FakeClock, cluster: str) -> None:
         self.vault, self.clock, self.cluster = vault, clock, cluster

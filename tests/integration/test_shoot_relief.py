@@ -162,7 +162,7 @@ class Scene(Runs):
         return self
 
     def emptied(self) -> "Scene":
-        """Demand falls to what every zone's share of the wish holds, and the autoscaler follows."""
+        """Demand falls to what every zone's share of the value holds, and the autoscaler follows."""
         self.world.set_demand(KIND, POOL, 3)
         self.live(40)
         return self
@@ -237,7 +237,7 @@ def test_a_check_writes_nothing_and_queues_what_is_to_be_written() -> None:
     scene.live(10)
     assert checked(scene) == [], "it stands, and nothing happens"
     scene.edit(maximum=9)
-    assert checked(scene) == ["demo"], "somebody has put it back"
+    assert checked(scene) == ["demo"], "another writer has put it back"
 
 
 def test_restore_does_not_end_before_the_worker_has_followed_and_leaves_no_number_of_ours() -> None:

@@ -30,7 +30,7 @@ ANY = st.integers(0, 7)
 CODES = st.sampled_from(["InsufficientInstanceCapacity", "InsufficientInstanceCapacity", "VcpuLimitExceeded", "Odd"])
 MANUAL = (f"Manual Shift {change}" for change in ("Started", "Updated", "Canceled"))
 SHIFTS = st.sampled_from(["Autoshift In Progress", "Autoshift Completed", "call", *MANUAL])
-# A run that moves replicas takes about twenty steps: looks, calls of the table, patches, messages.
+# A run that moves replicas takes about twenty steps: checks, calls of the table, patches, messages.
 Incidents = list[tuple[str, int, str, str | None, int]]
 INCIDENTS = st.lists(
     st.tuples(
@@ -91,22 +91,22 @@ class EveryoneActs(RuleBasedStateMachine):
     @rule(minutes=st.integers(1, 3))
     def minutes_pass(self, minutes: int) -> None:
         for _ in range(minutes):
-            looks = {name: self.looks(name) for name in self.harness.clusters}
+            checks = {name: self.checks(name) for name in self.harness.clusters}
             self.harness.minute()
             waiting = {message.cluster for message in self.harness.queues.rebalance}
-            for name, before in looks.items():
-                # Whatever state the other cluster is in, this one has been looked at.
+            for name, before in checks.items():
+                # Whatever state the other cluster is in, this one has been checked.
                 if self.due(name) and name not in waiting:
-                    assert self.looks(name) > before, f"{name} was not looked at"
+                    assert self.checks(name) > before, f"{name} was not checked"
 
-    def looks(self, name: str) -> int:
+    def checks(self, name: str) -> int:
         return self.harness.clusters[name].api.requests.count(method="GET")
 
     def due(self, name: str) -> bool:
         stored = self.harness.store.stored(name)
         control, unreachable = stored.control, stored.unreachable
         if unreachable is not None and unreachable.is_left_alone(self.harness.clock.now()):
-            return False  # it did not answer, and has a look of its own when that is due
+            return False  # it did not answer, and has a check of its own when that is due
         away = self.harness.store.away or self.harness.queues.away or self.harness.clusters[name].down
         return not away and not control.paused
 
@@ -148,33 +148,33 @@ class EveryoneActs(RuleBasedStateMachine):
         """Early or late, once or often, or never: every event stays on the heap, and any of them may arrive."""
         self.harness.fail(self.cluster(moving).name, zone, code, timedelta(seconds=age), of_set=of_set)
         for back in {0, which // 2, which}:
-            self.harness.hear(self.harness.failures[-1 - back % len(self.harness.failures)])
+            self.harness.receive(self.harness.failures[-1 - back % len(self.harness.failures)])
 
     @rule(kind=SHIFTS, zone=ZONE, age=st.sampled_from([0, 5, 30, 400, 4000]), which=ANY, elsewhere=st.booleans())
     def arc_says_something_about_a_zone(self, kind: str, zone: str, age: int, which: int, elsewhere: bool) -> None:
         """To both clusters. Words too come late, twice, in any order and about the zones of other regions."""
         region = "eu-west-3" if elsewhere else REGION
         self.harness.shift(kind, zone, timedelta(seconds=age), region=region)
-        before = [self.harness.store.word_about(name, zone) for name in self.harness.clusters]
-        self.harness.hear(self.harness.shifts[-1])
+        before = [self.harness.store.statement_about(name, zone) for name in self.harness.clusters]
+        self.harness.receive(self.harness.shifts[-1])
         if elsewhere:
-            assert [self.harness.store.word_about(name, zone) for name in self.harness.clusters] == before
+            assert [self.harness.store.statement_about(name, zone) for name in self.harness.clusters] == before
         for back in {which // 2, which}:
-            self.harness.hear(self.harness.shifts[-1 - back % len(self.harness.shifts)])
+            self.harness.receive(self.harness.shifts[-1 - back % len(self.harness.shifts)])
         self.harness.drain()
 
     @rule(
         moving=CLUSTER, zone=ZONE, nodes=st.integers(1, 4), dies_at=st.none() | st.integers(-5, -1), twice=st.booleans()
     )
-    def somebody_asks_for_nodes(self, moving: bool, zone: str, nodes: int, dies_at: int | None, twice: bool) -> None:
+    def another_asks_for_nodes(self, moving: bool, zone: str, nodes: int, dies_at: int | None, twice: bool) -> None:
         """They are added once, however often the event arrives and wherever the worker dies."""
         cluster = self.cluster(moving)
         event = self.harness.ask(cluster.name, nodes, zone)
-        self.harness.hear(event)
+        self.harness.receive(event)
         if dies_at is not None:
-            self.harness.look(cluster.name, happenings={(dies_at, "after"): self.harness.lives.die})
+            self.harness.run_now(cluster.name, happenings={(dies_at, "after"): self.harness.lives.die})
         if twice:
-            self.harness.hear(event)
+            self.harness.receive(event)
         self.harness.pass_time(timedelta(seconds=100), steps=2)
         self.harness.drain()
 
@@ -188,12 +188,12 @@ class EveryoneActs(RuleBasedStateMachine):
         else:
             self.harness.run_undisturbed(message, again=what == "twice")
 
-    @precondition(lambda self: self.harness.queues.looks)
+    @precondition(lambda self: self.harness.queues.checks)
     @rule(which=ANY, lost=st.booleans())
-    def a_look_comes_early_or_never(self, which: int, lost: bool) -> None:
-        message = self.harness.queues.looks[which % len(self.harness.queues.looks)]
+    def a_check_comes_early_or_never(self, which: int, lost: bool) -> None:
+        message = self.harness.queues.checks[which % len(self.harness.queues.checks)]
         if lost:
-            self.harness.queues.looks.remove(message)
+            self.harness.queues.checks.remove(message)
         else:
             self.harness.deliver(message, function="check")
 
@@ -225,7 +225,7 @@ class EveryoneActs(RuleBasedStateMachine):
     def one_thing_happens_to_a_run(
         self, moving: bool, zone: str, nodes: int, what: str, step: int, moment: str
     ) -> None:
-        """The commonest incidents: a worker dies, or another writes between its look and its patch."""
+        """The commonest incidents: a worker dies, or another writes between its check and its patch."""
         self.a_run_is_disturbed(moving, [(what, step, moment, None, 1)], zone, nodes, fresh=True)
         self.harness.pass_time(timedelta(seconds=100), steps=2)
         self.harness.drain()
@@ -237,7 +237,7 @@ class EveryoneActs(RuleBasedStateMachine):
         }
         self.harness.away_meanwhile = any(what == "table" for what, *_ in incidents)
         try:
-            self.harness.look(cluster.name, happenings=happenings)
+            self.harness.run_now(cluster.name, happenings=happenings)
         finally:
             if self.harness.away_meanwhile:
                 self.harness.store.away = self.harness.away_meanwhile = False
@@ -248,7 +248,7 @@ class EveryoneActs(RuleBasedStateMachine):
         def lease_ends() -> None:
             """Another worker takes over while this one still believes it is alone."""
             self.harness.clock.at += timedelta(seconds=SECONDS + 1)
-            self.harness.look(cluster.name, function="rebalance beside")
+            self.harness.run_now(cluster.name, function="rebalance beside")
             cluster.touched = True
 
         def time() -> None:
@@ -283,11 +283,11 @@ class EveryoneActs(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ people, and Cluster Autoscaler
     @rule(moving=CLUSTER, zone=ZONE, delta=st.integers(-2, 3))
-    def somebody_scales(self, moving: bool, zone: str, delta: int) -> None:
+    def another_scales(self, moving: bool, zone: str, delta: int) -> None:
         self.cluster(moving).scale_by(zone, delta, "kubectl" if moving else "cluster-autoscaler")
 
     @rule(moving=CLUSTER, zone=ZONE, edit=EDITS)
-    def somebody_edits(self, moving: bool, zone: str, edit: tuple[str, str | None]) -> None:
+    def another_edits(self, moving: bool, zone: str, edit: tuple[str, str | None]) -> None:
         key, value = edit
         cluster = self.cluster(moving)
         if key == "evenkeel.dev/pool-max" and value is not None:
@@ -296,7 +296,7 @@ class EveryoneActs(RuleBasedStateMachine):
             cluster.edit(zone, key, value)
 
     @rule(moving=CLUSTER, zone=ZONE, bounds=st.sampled_from([(0, 5), (1, 3), (2, 2)]), times=st.sampled_from([1, 3]))
-    def somebody_puts_bounds_back(self, moving: bool, zone: str, bounds: tuple[int, int], times: int) -> None:
+    def another_puts_bounds_back(self, moving: bool, zone: str, bounds: tuple[int, int], times: int) -> None:
         """Three times within an hour is no edit but an owner: then that group is left alone until resume."""
         cluster = self.cluster(moving)
         overwritten = 0
@@ -309,7 +309,7 @@ class EveryoneActs(RuleBasedStateMachine):
             cluster.put_back(zone, bounds)
             before = cluster.in_zone(zone).bounds
             self.harness.minute()
-            assert cluster.in_zone(zone).bounds == before, "somebody's bounds were overwritten once more"
+            assert cluster.in_zone(zone).bounds == before, "another writer's bounds were overwritten once more"
             assert cluster.in_zone(zone).contested
 
     @rule()
@@ -329,7 +329,7 @@ class EveryoneActs(RuleBasedStateMachine):
 
     @rule(moving=CLUSTER, minutes=st.integers(1, 3), zone=ZONE)
     def dry_run_is_switched_on_for_a_while(self, moving: bool, minutes: int, zone: str) -> None:
-        """Looked at as ever, and not written; the zone fails meanwhile."""
+        """Checked as ever, and not written; the zone fails meanwhile."""
         cluster = self.cluster(moving)
         self.harness.register(cluster.name, dry_run=True)
         self.a_launch_fails_and_events_arrive(moving, zone, "InsufficientInstanceCapacity", 0, 0)
@@ -362,16 +362,16 @@ class EveryoneActs(RuleBasedStateMachine):
     # ------------------------------------------------------------ what we stand on
     @rule(moving=CLUSTER, zone=ZONE, code=CODES, kind=SHIFTS)
     def the_queues_are_away_for_a_minute(self, moving: bool, zone: str, code: str, kind: str) -> None:
-        """Whoever could not ask for a look is called again by Lambda, and asks then."""
+        """Lambda calls a function again that could not request a check, and it requests one then."""
         self.harness.pass_time(timedelta(seconds=70))
         self.harness.fail(self.cluster(moving).name, zone, code, timedelta(0))
         self.harness.shift(kind, zone, timedelta(0))
         self.harness.queues.away = True
-        self.harness.hear(self.harness.failures[-1])
-        self.harness.hear(self.harness.shifts[-1])
+        self.harness.receive(self.harness.failures[-1])
+        self.harness.receive(self.harness.shifts[-1])
         self.harness.minute()
         self.harness.queues.away = False
-        self.harness.hear_postponed()
+        self.harness.receive_postponed()
         self.harness.drain()
 
     @rule(
@@ -381,20 +381,20 @@ class EveryoneActs(RuleBasedStateMachine):
         zone=ZONE,
     )
     def a_list_breaks_off_after_its_first_page(self, moving: bool, how: dict[str, Any], kind: str, zone: str) -> None:
-        """Half a list is worth nothing: nothing is written but when to look next, and that it cannot be read."""
+        """Half a list is worth nothing: nothing is written but when to check next, and that it cannot be read."""
         cluster = self.cluster(moving)
         self.a_zone_fails_when_more_is_wanted(moving, zone, 1)
         self.harness.drain()
         fault = cluster.api.faults.add(query_contains="continue=", path_contains=kind, times=1_000_000, **how)
         store = self.harness.store
         patches, writes = cluster.patches, store.writes - store.words
-        told = len(self.harness.outcomes)
+        reported = len(self.harness.outcomes)
         with pages_of(2):
-            self.harness.look(cluster.name)
+            self.harness.run_now(cluster.name)
         cluster.api.faults.clear()
         if fault.times < 1_000_000:
             assert (cluster.patches, store.writes - store.words) == (patches, writes)
-            assert all(outcome.unreachable for outcome in self.harness.outcomes[told:])
+            assert all(outcome.unreachable for outcome in self.harness.outcomes[reported:])
 
     @rule(moving=CLUSTER, what=st.sampled_from(["table", "api server"]), minutes=st.integers(1, 3))
     def something_is_away_for_a_while(self, moving: bool, what: str, minutes: int) -> None:
@@ -459,7 +459,7 @@ def test_a_delete_mark_that_a_dead_worker_left_behind_never_costs_a_node(name: s
             harness.pass_time(timedelta(seconds=20), steps=2)
 
         one_more_gets_stuck()
-        harness.look(name, happenings={(-1, "after"): harness.lives.die})
+        harness.run_now(name, happenings={(-1, "after"): harness.lives.die})
         assert cluster.patches == 1, "the mark, and nothing else"
         harness.world.restore_zone(name, zone)
         harness.pass_time(timedelta(minutes=5), steps=5)  # before its autoscaler gives the machine up

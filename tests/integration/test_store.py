@@ -63,7 +63,7 @@ POOL = PoolId("cluster-api", "demo", "main", "workers")
 FAILED = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "no room", BackoffPolicy())
 MINUTE = timedelta(minutes=1)
 REQUEST = ScaleRequestRecord(id="r1", nodes=4, pool="workers", only=("workers-a",), at=NOW)
-LOOK = EventCheckRecord(at=NOW, by="event-1")
+CHECK = EventCheckRecord(at=NOW, by="event-1")
 PAUSED = ControlRecord(paused=True)
 INCIDENT = Incident(
     kind=IncidentKind.MISSING,
@@ -98,7 +98,7 @@ class Kept:
 
     store: ActionStore
     clock: FakeClock
-    plant: Callable[[str, str], None]  # a cluster's record, as somebody else writes it
+    plant: Callable[[str, str], None]  # a cluster's record, as another writer writes it
     text: Callable[[str, str], str]  # an item's text, by cluster and sort key
     change: Callable[[str, str, str], None]  # an item's text, as a newer release writes it
 
@@ -232,7 +232,7 @@ WRITES = {
         "SCALE_REQUEST#r1", "save_scale_request", (), lambda it: it.scale_requests.get("r1"), REQUEST, DONE
     ),
     "timer": Write("NEXT_CHECK", "save_timer", (), lambda it: it.timer, Timer(due=SOON), Timer(due=NOW)),
-    "event check": Write("EVENT_CHECK", "save_event_check", (), lambda it: it.event_check, LOOK, LATER),
+    "event check": Write("EVENT_CHECK", "save_event_check", (), lambda it: it.event_check, CHECK, LATER),
     "silence": Write(
         "UNREACHABLE", "save_unreachable", (), lambda it: it.unreachable, SILENT, replace(SILENT, failed_checks=3)
     ),
@@ -775,11 +775,11 @@ class TestTheTableItself:
     def test_items_of_events_use_no_attribute_of_a_clusters_record(
         self, table: DynamoStore, deployment: Deployment
     ) -> None:
-        """So that a policy on attributes keeps the function that hears events from writing META."""
+        """So that a policy on attributes keeps the function that receives events from writing META."""
         table.save_group("demo", KEY, FAILED, None)
         table.save_zone("demo", "-", "a", said(NOW), None)
         table.save_scale_request("demo", REQUEST, None)
-        table.save_event_check("demo", LOOK, None)
+        table.save_event_check("demo", CHECK, None)
         items = self.items(deployment)
         assert set(items) == {"GROUP", "ZONE", "SCALE_REQUEST", "EVENT_CHECK"}
         for item in items.values():
@@ -821,7 +821,7 @@ class TestTheTableItself:
             lambda: register(gone),
             lambda: gone.save_group("demo", KEY, FAILED, None),
             lambda: gone.save_pool("demo", POOL, PoolState(), None),
-            lambda: gone.save_event_check("demo", LOOK, None),
+            lambda: gone.save_event_check("demo", CHECK, None),
             lambda: gone.take_lease("demo", "me", 0, NOW, NOW + MINUTE),
             lambda: gone.give_back_lease("demo", lease, NOW),
             lambda: gone.save_decision("demo", "01A", {}, NOW),

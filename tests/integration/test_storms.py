@@ -1,4 +1,4 @@
-"""Nothing feeds itself: two simulated hours of who puts things back, refuses them, or tells them two thousand times."""
+"""Nothing feeds itself: two simulated hours of writers that put things back, and of two thousand events."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from tests.storms import (
 )
 
 _MINUTES = 60
-#: looks a minute that a storm may cause beside the scan's own
+#: checks a minute that a storm may cause beside the scan's own
 _MORE = 4
 
 

@@ -14,7 +14,7 @@ from evenkeel.application.rebalancing.events import EventResult, Failure
 from evenkeel.validation import ConfigError
 from tests.crashing import ConvergingScene, Scene
 from tests.fakes import NOW, FakeBus, plenty
-from tests.house import RECORD, House
+from tests.stack import RECORD, Stack
 from tests.stored_items import InProcess, Item, fixture, open_move, open_step, store_of
 
 NEWER = {"from_tomorrow": {"since": "2026-02-01"}}
@@ -56,9 +56,9 @@ class TestAnInterruptedRun:
         assert sum(scene.replicas().values()) == scene.expected - 2
         scene.settle()
         assert scene.problems() == []
-        told = [(type, detail) for type, detail in scene.bus.published if type in INCIDENTS]
-        assert [type for type, _ in told] == [DetailType.INCIDENT_CLOSED]
-        assert (told[0][1]["kind"], told[0][1]["pool"]) == (incident.kind.value, str(pool))
+        reported = [(type, detail) for type, detail in scene.bus.published if type in INCIDENTS]
+        assert [type for type, _ in reported] == [DetailType.INCIDENT_CLOSED]
+        assert (reported[0][1]["kind"], reported[0][1]["pool"]) == (incident.kind.value, str(pool))
         assert not newer or forgotten(client, "open-move") == []
 
     def test_an_open_step_ends(self, newer: bool) -> None:
@@ -110,39 +110,39 @@ class TestATableOfRelease010:
         return InProcess(OF_0_1_0)
 
     @pytest.fixture
-    def house(self, client: InProcess) -> House:
-        return House(store=store_of(client))  # type: ignore[arg-type]
+    def stack(self, client: InProcess) -> Stack:
+        return Stack(store=store_of(client))  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("event", EVENTS, ids=str)
-    def test_an_action_answers_with_the_way_out(self, client: InProcess, house: House, event: dict[str, Any]) -> None:
+    def test_an_action_answers_with_the_way_out(self, client: InProcess, stack: Stack, event: dict[str, Any]) -> None:
         try:
-            answer = house.ask(**event)
+            answer = stack.ask(**event)
         except ConfigError as error:
             answer = answer_of_error(error)
         assert LINE in json.dumps(answer)
         assert client.items() == InProcess(OF_0_1_0).items()
 
     @pytest.mark.parametrize("name", ["demo", "blue"])
-    def test_an_event_changes_nothing(self, client: InProcess, house: House, name: str) -> None:
+    def test_an_event_changes_nothing(self, client: InProcess, stack: Stack, name: str) -> None:
         failure = Failure(
             id="1", cluster=None, called=(name,), code="X", message="", occurred_at=NOW, namespace="demo", name="w-a"
         )
-        outcome = house.record_failure(failure)
+        outcome = stack.record_failure(failure)
         assert outcome.result is EventResult.IGNORED
         assert LINE in outcome.message
         assert client.items() == InProcess(OF_0_1_0).items()
 
-    def test_scans_find_it_within_an_hour_and_a_run_opens_one_incident(self, client: InProcess, house: House) -> None:
-        scan = Scan(store=house.store, queue=house.queue, clock=house.clock, together=sequentially)
+    def test_scans_find_it_within_an_hour_and_a_run_opens_one_incident(self, client: InProcess, stack: Stack) -> None:
+        scan = Scan(store=stack.store, queue=stack.queue, clock=stack.clock, together=sequentially)
         found = [scan.tick(NOW + timedelta(minutes=minute)).broken for minute in range(60)]
         assert [fault for faults in found for fault in faults] == [LINE]
         for _ in range(2):
-            house.carry_out()
-            house.look(("demo",), plenty)
-        assert house.bus.types == [DetailType.INCIDENT_OPENED]
-        assert house.bus.published[0][1]["kind"] == "invalid-record"
-        assert LINE in json.dumps(house.bus.published)
-        assert (house.cluster.looks, house.cluster.applied) == (0, [])
+            stack.carry_out()
+            stack.check(("demo",), plenty)
+        assert stack.bus.types == [DetailType.INCIDENT_OPENED]
+        assert stack.bus.published[0][1]["kind"] == "invalid-record"
+        assert LINE in json.dumps(stack.bus.published)
+        assert (stack.cluster.checks, stack.cluster.applied) == (0, [])
         assert [item for item in client.items() if item in OF_0_1_0] == InProcess(OF_0_1_0).items()
 
     def test_items_of_a_later_form_are_refused_too(self) -> None:

@@ -1,4 +1,4 @@
-"""The CloudWatch widget: HTML for whoever may look at a dashboard, and nothing that they could change."""
+"""The CloudWatch widget: HTML for readers of a dashboard, and nothing that they could change."""
 
 import json
 from collections.abc import Iterator

@@ -38,14 +38,14 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One pool, its demand, its autoscaler, and when Evenkeel looks. ``strategy`` None: no Evenkeel at all."""
+    """One pool, its demand, its autoscaler, and when Evenkeel checks. ``strategy`` None: no Evenkeel at all."""
 
     maximum: int
     zones: int = 3
     minimum: int = 0
     strategy: Strategy | None = BALANCED
     nodes: tuple[int, ...] = ()  # at the start, per zone; empty: none
-    room: tuple[int, ...] = ()  # max of each group above its nodes before Evenkeel's first look; empty: none
+    room: tuple[int, ...] = ()  # max of each group above its nodes before Evenkeel's first check; empty: none
     demand: tuple[Demand, ...] = ()
     beyond: int = 0  # pods of the last demand that nobody can place: all of the others are free, or bound as these are
     weights: tuple[int, ...] = ()
@@ -56,7 +56,7 @@ class Case:
     suspended: tuple[Span, ...] = ()  # the cloud launches nothing in the group
     skips_paused: bool = True  # the autoscaler leaves paused groups out (from release 1.36 on)
     refusing: tuple[Span, ...] = ()  # the zone gives no new machines
-    events: bool = False  # refused launches are told by events as well
+    events: bool = False  # refused launches are reported by events as well
     made: int = 0  # a machine is made so long after its replica is requested
     boot: int = 60
     loop: int = 10  # the autoscaler's
@@ -64,17 +64,17 @@ class Case:
     expander: str = "random"  # or "priority": the same order each time
     balancing: bool = False
     scan: int = 60
-    others: int | None = None  # looks that other pools cause, so often
+    others: int | None = None  # checks that other pools cause, so often
     delay: int = 2  # a write takes up to this long
-    timers: bool = True  # looks after a write, and at the plan's own moments; false: every such message is lost
+    timers: bool = True  # checks after a write, and at the plan's own moments; false: every such message is lost
     deaths: float = 0  # how likely a run dies before a write
     seed: int = 0
 
     def __repr__(self) -> str:
-        told = [
+        reported = [
             f"{item.name}={value!r}" for item in fields(self) if (value := getattr(self, item.name)) != item.default
         ]
-        return f"Case({', '.join(told)})"
+        return f"Case({', '.join(reported)})"
 
     @property
     def wanted(self) -> Demand:

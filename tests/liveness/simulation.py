@@ -90,7 +90,7 @@ class Group:
     suspended: bool = False
     version: int = 0
     published: PublishedBounds | None = None
-    seen: NodeGroup | None = None  # as the last look found it; None: changed since
+    seen: NodeGroup | None = None  # as the last check found it; None: changed since
 
     @property
     def zone(self) -> str:
@@ -149,7 +149,7 @@ class Result:
     thaw_adds: int = 0  # the most nodes by which a plan has said that thaws may pass PoolMaximum
     removed: int = 0  # running nodes that one of our writes took away
     running: tuple[int, ...] = ()
-    looks: int = 0
+    checks: int = 0
     writes: int = 0
     trace: list[str] = field(default_factory=list)
 
@@ -193,10 +193,10 @@ class Simulation:
         self._last_loop = -1
         self._surplus_since: int | None = None
         self._writes: deque[_Write] = deque()
-        self._wanted_look = ""  # while a run writes, the next one waits
+        self._wanted_check = ""  # while a run writes, the next one waits
         self._published = False
         self._timer: Timer | None = None
-        self._look_at: datetime | None = None
+        self._check_at: datetime | None = None
 
     def _group(self, index: int) -> Group:
         nodes = self.case.nodes[index] if self.case.nodes else 0
@@ -231,10 +231,10 @@ class Simulation:
                 if span.end is not None:
                     self._at(span.end, partial(self._freeze, self.groups[span.zone], mark, False))
         if case.strategy is not None:
-            self._at(0, partial(self._look, "first look"))
+            self._at(0, partial(self._check, "first check"))
             self._at(self.chance.randrange(case.scan), self._scan)
             if case.others:
-                self._at(self.chance.randrange(case.others), self._others_look)
+                self._at(self.chance.randrange(case.others), self._others_check)
         self._touch()
         settles, patience = case.settles, case.settles + HORIZON
         while self._agenda:
@@ -320,7 +320,7 @@ class Simulation:
         group.changed()
         self._at(self.now + TRIED_AGAIN_AFTER, partial(self._launch, group, machine))
         if self.case.events and self.case.strategy is not None:
-            self._at(self.now + self.chance.randint(0, 2), partial(self._hear, group, self.now))
+            self._at(self.now + self.chance.randint(0, 2), partial(self._receive, group, self.now))
 
     def _boot(self, group: Group, machine: SimulatedMachine) -> None:
         if machine.gone:
@@ -436,14 +436,14 @@ class Simulation:
         self._note(f"autoscaler: one node less in {group.zone}")
 
     def _scan(self) -> None:
-        self._look("scan")
+        self._check("scan")
         self._at(self.now + self.case.scan, self._scan)
 
-    def _others_look(self) -> None:
-        self._look("look that another pool caused")
-        self._at(self.now + (self.case.others or 0), self._others_look)
+    def _others_check(self) -> None:
+        self._check("check that another pool caused")
+        self._at(self.now + (self.case.others or 0), self._others_check)
 
-    def _hear(self, group: Group, at: int) -> None:
+    def _receive(self, group: Group, at: int) -> None:
         state = record_failure(
             self.state.groups.get(group.key, GroupState()),
             moment(at),
@@ -453,14 +453,14 @@ class Simulation:
             now=moment(self.now),
         )
         self.state = replace(self.state, groups={**self.state.groups, group.key: state})
-        self._look("failure event")
+        self._check("failure event")
 
-    def _look_again(self, wrote: bool) -> None:
-        """Ask for the look that is due next, if none is that comes sooner. Who has asked cannot take it back."""
+    def _check_again(self, wrote: bool) -> None:
+        """Ask for the check that is due next, if none is that comes sooner. Who has asked cannot take it back."""
         now = moment(self.now)
-        self._timer, seconds = next_timer(self._timer, now, wrote=wrote, doubtful=False, wanted=self._look_at)
+        self._timer, seconds = next_timer(self._timer, now, wrote=wrote, doubtful=False, wanted=self._check_at)
         if seconds is not None and self.case.timers:
-            self._at(self.now + seconds, partial(self._look, "timer"))
+            self._at(self.now + seconds, partial(self._check, "timer"))
 
     def _observed(self, group: Group) -> NodeGroup:
         known = self.state.groups.get(group.key)
@@ -482,17 +482,17 @@ class Simulation:
             )
         return group.seen
 
-    def _look(self, why: str) -> None:
+    def _check(self, why: str) -> None:
         if self._writes:
-            self._wanted_look = why
+            self._wanted_check = why
             return
-        self.result.looks += 1
+        self.result.checks += 1
         observation = Observation(groups=tuple(self._observed(group) for group in self.groups))
         made = plan(observation, self.state, self.policy, moment(self.now))
         self.state = replace(
             self.state, groups={**self.state.groups, **made.states}, pools={**self.state.pools, **made.pool_states}
         )
-        self._look_at = made.check_at
+        self._check_at = made.check_at
         if self._thaws:
             self._check_plan(made.pools[0])
         of_key = {group.key: group for group in self.groups}
@@ -500,7 +500,7 @@ class Simulation:
             self._writes.append(_Write(planned=planned, version=of_key[planned.group.key].version))
         if not self._writes:
             self._published = True
-            self._look_again(wrote=False)
+            self._check_again(wrote=False)
             return
         self._note(f"{why}: writes {' '.join(str(write.planned.group.identity.zone) for write in self._writes)}")
         self._write_next()
@@ -528,11 +528,11 @@ class Simulation:
         self._at(self.now + self.chance.randint(0, self.case.delay), self._write)
 
     def _write(self) -> None:
-        """The next patch of a run. Whoever changed the object meanwhile wins, and the run looks again."""
+        """The next patch of a run. Another writer of the object meanwhile wins, and the run checks again."""
         if self.chance.random() < self.case.deaths:
             self._writes.clear()
             self._note("the run dies")
-            self._at(self.now + DELIVERED_AGAIN_AFTER, partial(self._look, "message delivered again"))
+            self._at(self.now + DELIVERED_AGAIN_AFTER, partial(self._check, "message delivered again"))
             return
         write = self._writes.popleft()
         group = next(group for group in self.groups if group.key == write.planned.group.key)
@@ -546,10 +546,10 @@ class Simulation:
             self._write_next()
             return
         self._published = self._published or not conflict
-        self._look_again(wrote=True)
-        if conflict or self._wanted_look:
-            why, self._wanted_look = self._wanted_look or "conflict", ""
-            self._look(why)
+        self._check_again(wrote=True)
+        if conflict or self._wanted_check:
+            why, self._wanted_check = self._wanted_check or "conflict", ""
+            self._check(why)
 
     def _apply(self, group: Group, planned: GroupPlan) -> None:
         before = group.requested
@@ -570,10 +570,10 @@ class Simulation:
         group.changed()
         self.result.writes += 1
         self._note(f"written: {group.zone}, {planned.state.value}")
-        self._check(group)
+        self._check_safety(group)
         self._touch()
 
-    def _check(self, group: Group) -> None:
+    def _check_safety(self, group: Group) -> None:
         bounds, requested = group.bounds, sum(g.requested for g in self.groups)
         if not 0 <= bounds.min <= bounds.max or bounds.max < group.requested:
             self.result.unsafe.append(f"{self.now} s: {group.zone} requests {group.requested} within {bounds}")

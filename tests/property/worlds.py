@@ -1,4 +1,4 @@
-"""Random clusters for the properties: pools of every strategy, with groups in every state that a look can find."""
+"""Random clusters for the properties: pools of every strategy, with groups in every state that a check can find."""
 
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -30,12 +30,12 @@ def _brief(value: Any) -> str:
     """A dataclass by the fields that differ from their defaults, so that a failing example can be read."""
     if not is_dataclass(value):
         return str(value)
-    told = [
+    reported = [
         f"{item.name}={_brief(getattr(value, item.name))}"
         for item in fields(value)
         if item.default is MISSING or getattr(value, item.name) != item.default
     ]
-    return f"{type(value).__name__}({', '.join(told)})"
+    return f"{type(value).__name__}({', '.join(reported)})"
 
 
 @dataclass(frozen=True, repr=False)

@@ -88,8 +88,8 @@ def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
     for pool in preview.plan.pools:
         noted = [sentence(note)[1:] for note in pool.report.notes]  # the first letter is a capital one there
         noted += [problem_text(problem) for problem in pool.report.problems]
-        told = without(" ".join(explain_pool(preview, pool)), noted)
-        assert {int(number) for number in re.findall(r"\d+", told)} <= numbers_of(pool, None), told
+        reported = without(" ".join(explain_pool(preview, pool)), noted)
+        assert {int(number) for number in re.findall(r"\d+", reported)} <= numbers_of(pool, None), reported
         for plan in pool.groups:
             text = " ".join(explain_group(preview, pool, plan))
             old, new = plan.group.bounds, plan.bounds
@@ -97,8 +97,8 @@ def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
             assert f" Max {step(old.max if old else None, new.max if new else None)}" in text
             assert f" Min {step(old.min if old else None, new.min if new else None)}" in text
             words = [str(reason.facts["words"]) for reason in plan.reasons if reason.facts.get("words")]
-            told = _MOMENT.sub("", without(text, [*sentences(plan.reasons), *words]))
-            assert {int(number) for number in re.findall(r"\d+", told)} <= numbers_of(pool, plan), told
+            reported = _MOMENT.sub("", without(text, [*sentences(plan.reasons), *words]))
+            assert {int(number) for number in re.findall(r"\d+", reported)} <= numbers_of(pool, plan), reported
 
 
 @given(pools() | clusters())

@@ -51,7 +51,7 @@ def test_no_bad_field_is_an_error_or_reaches_another_group(kind: str, fields: di
         assert "\n" not in found.reason
         assert len(found.reason) < 2000
         return
-    stack.hear(forged)
+    stack.receive(forged)
     assert set(stack.fenced) <= {"prod"}
     assert set(stack.requested) <= {"prod"}
 
@@ -67,7 +67,7 @@ def test_only_the_account_the_region_and_the_name_of_a_group_reach_it(
     kind: str, account: str, region: str, name: str
 ) -> None:
     stack = stack_of_two()
-    stack.hear(event(kind, name, account=account, region=region))
+    stack.receive(event(kind, name, account=account, region=region))
     is_it = (account, region, name) == (OURS, REGION, GROUP)
     assert stack.fenced == ({"prod": {str(KEY)}} if is_it and kind == "group" else {})
     assert is_it or (account == OURS and name == "prod") or stack.requested == []
@@ -79,7 +79,7 @@ def test_no_time_of_an_event_fences_for_longer_and_no_repetition_counts_twice(at
     for number in ids:
         given = event("group", time=at, id=f"id-{number}")
         given["detail"]["ActivityId"] = f"activity-{number}"
-        assert stack.hear(given).result in (EventResult.RECORDED, EventResult.KNOWN, EventResult.REQUESTED)
+        assert stack.receive(given).result in (EventResult.RECORDED, EventResult.KNOWN, EventResult.REQUESTED)
     state = stack.store.load("prod").state.groups.get(KEY)
     if state is not None and state.failure.backoff_until is not None:
         assert state.failure.failures == 1

@@ -127,19 +127,19 @@ def nodes(snapshots: Any) -> Counter[str]:
 def agree(outcome: Outcome, run: Outage) -> None:
     assert run.world.pods is not None
     waiting = Counter(pod.kind.name for pod in run.world.pods.waiting())
-    foretold = {waits.name.rpartition("/")[2]: waits for waits in outcome.waits}
-    never = {name: waits.never for name, waits in foretold.items() if waits.never}
+    forecast = {waits.name.rpartition("/")[2]: waits for waits in outcome.waits}
+    never = {name: waits.never for name, waits in forecast.items() if waits.never}
     bound = {name.rpartition("/")[2]: count for name, count in outcome.bound.items()}
     assert {name: count for name, count in waiting.items() if name not in bound} == never
     assert {name: count for name, count in waiting.items() if name in bound} == bound
-    for name, waits in foretold.items():
+    for name, waits in forecast.items():
         until = waiting_until(run, name)
         if until is not None and waits.longest is not None and until > EVICTED:
             assert abs(until - waits.longest) <= TOLERANCE, (name, until, waits.longest)
-    after, foretold_nodes = nodes(run.snapshots), nodes(outcome.snapshots)
-    assert foretold_nodes["a"] == after["a"] == 0
+    after, forecast_nodes = nodes(run.snapshots), nodes(outcome.snapshots)
+    assert forecast_nodes["a"] == after["a"] == 0
     for zone in "bc":
-        assert abs(after[zone] - foretold_nodes[zone]) <= 1, (after, foretold_nodes)
+        assert abs(after[zone] - forecast_nodes[zone]) <= 1, (after, forecast_nodes)
 
 
 RECORDS = {

@@ -11,22 +11,22 @@ from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.convergence import PASS_LASTS, ConvergePolicy, Deleting, Draining, Window
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import NOW
-from tests.convergence import Home, convergence
+from tests.convergence import PlayedPool, convergence
 from tests.converging import crash
 from tests.parts import replace
 
 counts = st.lists(st.integers(0, 6), min_size=2, max_size=4)
 
 
-def _live(home: Home, minutes: int) -> None:
+def _live(pool: PlayedPool, minutes: int) -> None:
     for _ in range(minutes):
-        home.look(60)
-        home.boot()
-        home.drain()
+        pool.check(60)
+        pool.boot()
+        pool.drain()
 
 
-def _level(home: Home) -> bool:
-    return max(home.requested) - min(home.requested) < 2
+def _level(pool: PlayedPool) -> bool:
+    return max(pool.requested) - min(pool.requested) < 2
 
 
 @settings(max_examples=settings().max_examples // 3)  # each is played for hours
@@ -34,63 +34,63 @@ def _level(home: Home) -> bool:
 def test_an_undisturbed_pool_converges_and_rests(nodes: list[int], surge: int, room: int) -> None:
     total = sum(nodes)
     maximum = max(total + room, len(nodes), 1)
-    home = Home(nodes, convergence(maximum=maximum, surge=surge, per_hour=60))
+    pool = PlayedPool(nodes, convergence(maximum=maximum, surge=surge, per_hour=60))
     for _ in range(200):
-        running = home.running
-        home.look(60)
-        assert total <= sum(home.requested) <= total + 1
-        assert sum(home.requested) <= maximum + surge
-        gone = [before - after for before, after in zip(running, home.running, strict=True) if after < before]
-        assert not gone or sum(home.running) >= total  # its successor runs before a node goes
-        home.boot()
-        home.drain()
-    assert sum(home.requested) == total
-    assert _level(home) or maximum == total + surge == total
-    assert home.memory.step is None
-    before = home.state
-    assert home.look(60).changes == ()
-    assert home.state == before
+        running = pool.running
+        pool.check(60)
+        assert total <= sum(pool.requested) <= total + 1
+        assert sum(pool.requested) <= maximum + surge
+        gone = [before - after for before, after in zip(running, pool.running, strict=True) if after < before]
+        assert not gone or sum(pool.running) >= total  # its successor runs before a node goes
+        pool.boot()
+        pool.drain()
+    assert sum(pool.requested) == total
+    assert _level(pool) or maximum == total + surge == total
+    assert pool.memory.step is None
+    before = pool.state
+    assert pool.check(60).changes == ()
+    assert pool.state == before
 
 
 @given(counts)
 def test_announced_steps_are_carried_out(nodes: list[int]) -> None:
-    home = Home(nodes, convergence(maximum=sum(nodes) + 20, per_hour=60))
+    pool = PlayedPool(nodes, convergence(maximum=sum(nodes) + 20, per_hour=60))
     announced: list[tuple[int, tuple[tuple[str, str], ...]]] = []  # after so many steps
     made: list[tuple[str, str]] = []
     for _ in range(120):
-        told = home.look(60).convergence.report
-        if told is not None and not told.begins:
-            announced.append((len(made), told.course))
-        if told is not None and told.begins and told.step is not None:
-            announced.append((len(made), told.course))
-            made.append((told.step.order.source[-1], told.step.order.destination[-1]))
-        home.boot()
-        home.drain()
-    assert _level(home)
+        reported = pool.check(60).convergence.report
+        if reported is not None and not reported.begins:
+            announced.append((len(made), reported.course))
+        if reported is not None and reported.begins and reported.step is not None:
+            announced.append((len(made), reported.course))
+            made.append((reported.step.order.source[-1], reported.step.order.destination[-1]))
+        pool.boot()
+        pool.drain()
+    assert _level(pool)
     for done, course in announced:
         assert course == tuple(made[done:])
 
 
-WHAT = ["look", "look", "look", "die", "unclosed", "boot", "boot", "drain", "fail", "word", "well", "grow", "shrink"]
+WHAT = ["check", "check", "check", "die", "unclosed", "boot", "boot", "drain", "fail", "word", "well", "grow", "shrink"]
 happenings = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 3), st.integers(1, 1200)), max_size=60)
 
 
 class _Hostile:
-    def __init__(self, home: Home) -> None:
-        self.home = home
+    def __init__(self, pool: PlayedPool) -> None:
+        self.pool = pool
         self.others = 0  # what others have added to what is requested
 
     def play(self, what: str, number: int, seconds: int) -> None:
-        home = self.home
-        zone = list(home.groups)[number % len(home.groups)]
+        pool = self.pool
+        zone = list(pool.groups)[number % len(pool.groups)]
         plays: dict[str, Callable[[], object]] = {
-            "look": lambda: home.look(seconds),
-            "die": lambda: home.look(seconds, dies_after=number % 2),
-            "unclosed": lambda: home.look(seconds, closes=False),
-            "boot": lambda: home.boot(zone),
-            "drain": lambda: home.drain(zone),
-            "fail": lambda: home.fail(zone),
-            "word": lambda: self.words({zone: home.now + timedelta(seconds=seconds)}),
+            "check": lambda: pool.check(seconds),
+            "die": lambda: pool.check(seconds, dies_after=number % 2),
+            "unclosed": lambda: pool.check(seconds, closes=False),
+            "boot": lambda: pool.boot(zone),
+            "drain": lambda: pool.drain(zone),
+            "fail": lambda: pool.fail(zone),
+            "word": lambda: self.words({zone: pool.now + timedelta(seconds=seconds)}),
             "well": lambda: self.words({}),
             "grow": lambda: self.scale(zone, 1),
             "shrink": lambda: self.scale(zone, -1),
@@ -98,14 +98,14 @@ class _Hostile:
         plays[what]()
 
     def words(self, zones: dict[str, datetime]) -> None:
-        self.home.state = replace(self.home.state, zones=zones)
+        self.pool.state = replace(self.pool.state, zones=zones)
 
     def scale(self, zone: str, more: int) -> None:
-        low, high = self.home.bounds(zone)
-        before = self.home.groups[zone].requested
+        low, high = self.pool.bounds(zone)
+        before = self.pool.groups[zone].requested
         after = min(max(before + more, low), high)
         self.others += after - before
-        self.home.scale(zone, after)
+        self.pool.scale(zone, after)
 
 
 @given(counts, st.integers(0, 1), happenings)
@@ -113,51 +113,51 @@ def test_no_node_is_drained_before_its_successor_runs(
     nodes: list[int], surge: int, happens: list[tuple[str, int, int]]
 ) -> None:
     maximum = sum(nodes) + 3
-    home = Home(nodes, convergence(maximum=maximum, surge=surge, per_hour=60))
-    hostile = _Hostile(home)
-    home.look()
+    pool = PlayedPool(nodes, convergence(maximum=maximum, surge=surge, per_hour=60))
+    hostile = _Hostile(pool)
+    pool.check()
     for what, number, seconds in happens:
-        before, given_before = home.running, _leaving(home)
+        before, given_before = pool.running, _leaving(pool)
         hostile.play(what, number, seconds)
-        ours = what in ("look", "die", "unclosed")
+        ours = what in ("check", "die", "unclosed")
         if ours:
-            # A look takes away one running node at most, and only where another zone has one more than it began with.
-            assert len(_leaving(home) - given_before) <= 1
-            if _leaving(home) - given_before:
-                step = home.memory.step
+            # A check takes away one running node at most, and only where another zone has one more than it began with.
+            assert len(_leaving(pool) - given_before) <= 1
+            if _leaving(pool) - given_before:
+                step = pool.memory.step
                 assert isinstance(step, Deleting | Draining)
-                destination = next(each for each in home.groups.values() if str(each.key) == step.order.destination)
-                runs = before[list(home.groups.values()).index(destination)]
+                destination = next(each for each in pool.groups.values() if str(each.key) == step.order.destination)
+                runs = before[list(pool.groups.values()).index(destination)]
                 assert runs >= step.order.target_replicas
-        assert sum(home.requested) <= maximum + surge
+        assert sum(pool.requested) <= maximum + surge
     # Left alone from here on, it comes to an end.
     hostile.words({})
-    home.state = ClusterState(pools=home.state.pools)
-    _live(home, 60)
-    home.policy = replace(home.policy, level=Level.OFF)
-    _live(home, 20)
-    assert home.memory.step is None
-    assert home.state.pools
-    assert all(pool.move is None for pool in home.state.pools.values())
+    pool.state = ClusterState(pools=pool.state.pools)
+    _live(pool, 60)
+    pool.policy = replace(pool.policy, level=Level.OFF)
+    _live(pool, 20)
+    assert pool.memory.step is None
+    assert pool.state.pools
+    assert all(each.move is None for each in pool.state.pools.values())
 
 
-def _leaving(home: Home) -> set[str]:
-    return {each.name for zone in home.groups for each in home.machines(zone) if each.deleting and each.has_node}
+def _leaving(pool: PlayedPool) -> set[str]:
+    return {each.name for zone in pool.groups for each in pool.machines(zone) if each.deleting and each.has_node}
 
 
 @settings(max_examples=settings().max_examples // 3)
 @given(counts, st.integers(0, 9), st.integers(0, 3), st.booleans())
 def test_a_run_that_dies_in_a_step_changes_no_result(nodes: list[int], at: int, patches: int, closes: bool) -> None:
-    calm, crashed = (Home(nodes, convergence(per_hour=60)) for _ in range(2))
+    calm, crashed = (PlayedPool(nodes, convergence(per_hour=60)) for _ in range(2))
     for number in range(150):
-        for home in (calm, crashed):
-            if home is crashed and number % 10 == at:
-                home.look(30, dies_after=patches, closes=closes)
-                home.look(30)
+        for pool in (calm, crashed):
+            if pool is crashed and number % 10 == at:
+                pool.check(30, dies_after=patches, closes=closes)
+                pool.check(30)
             else:
-                home.look(60)
-            home.boot()
-            home.drain()
+                pool.check(60)
+            pool.boot()
+            pool.drain()
     assert sum(crashed.requested) == sum(calm.requested) == sum(nodes)
     assert _level(crashed)
     assert crashed.memory.step is None
@@ -208,13 +208,13 @@ def test_days_of_a_window_may_wrap_around_the_week(first: int, last: int) -> Non
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3)), min_size=2, max_size=4))
 def test_a_step_leads_from_the_fullest_zone_for_its_weight_to_the_emptiest(zones: list[tuple[int, int]]) -> None:
-    home = Home([nodes for nodes, _ in zones], convergence())
+    pool = PlayedPool([nodes for nodes, _ in zones], convergence())
     found = dict(zip("abcd", [(nodes, Fraction(weight)) for nodes, weight in zones], strict=False))
     for zone, (_, weight) in found.items():
-        home.change(zone, weight=int(weight))
-    home.look()
-    home.look(601)
-    step = home.memory.step
+        pool.change(zone, weight=int(weight))
+    pool.check()
+    pool.check(601)
+    step = pool.memory.step
     givers = {
         low: [each / its for each, its in found.values() if (nodes + 1) / weight <= (each - 1) / its]
         for low, (nodes, weight) in found.items()
@@ -230,23 +230,23 @@ def test_a_step_leads_from_the_fullest_zone_for_its_weight_to_the_emptiest(zones
 
 @given(st.integers(1, 600), st.integers(0, 600), st.integers(0, 1200))
 def test_zones_have_to_differ_for_ten_minutes_since_they_were_last_level(differ: int, level: int, again: int) -> None:
-    home = Home((2, 2, 4))
-    home.look()
-    home.scale("c", 2)
-    home.look(differ)
-    home.scale("c", 4)
-    home.boot()
-    home.look(level)
-    home.look(again)
-    assert (home.memory.step is not None) is (again >= 600)
+    pool = PlayedPool((2, 2, 4))
+    pool.check()
+    pool.scale("c", 2)
+    pool.check(differ)
+    pool.scale("c", 4)
+    pool.boot()
+    pool.check(level)
+    pool.check(again)
+    assert (pool.memory.step is not None) is (again >= 600)
 
 
 @given(st.integers(0, 12))
 def test_a_requested_pass_ends_after_its_time(hours: int) -> None:
     asked = NOW - timedelta(hours=hours)
-    home = Home((0, 4, 5), replace(convergence(), level=Level.OFF, convergence_requested={"workers": asked}))
-    home.look()
-    assert (home.memory.step is not None) is (asked + PASS_LASTS > NOW)
+    pool = PlayedPool((0, 4, 5), replace(convergence(), level=Level.OFF, convergence_requested={"workers": asked}))
+    pool.check()
+    assert (pool.memory.step is not None) is (asked + PASS_LASTS > NOW)
 
 
 def test_runs_that_die_beside_an_autoscaler_lose_no_node() -> None:

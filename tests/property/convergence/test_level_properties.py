@@ -87,20 +87,20 @@ def test_a_hold_ends_half_an_hour_after_the_last_removal(
     requested: list[int], happens: list[tuple[int, str, int]]
 ) -> None:
     pool = Played(zones(requested), LEVELLED)
-    pool.look()
+    pool.check()
     went_at = NOW - timedelta(days=1)
     before: PoolState | None = None
     for seconds, zone, change in happens:
-        # Time alone goes on first: whoever awaits something is looked at then.
+        # Time alone goes on first: a group that awaits something is checked then.
         while (soon := pool.next_check()) is not None and 0 < soon < seconds:
             seconds -= int(soon) + 1
-            _check(pool, went_at, pool.look(int(soon) + 1).next_state, before)
+            _check(pool, went_at, pool.check(int(soon) + 1).next_state, before)
             before = pool.state.pools[POOL_ID]
         now = next(found for found in pool.groups if found.identity.zone == zone).requested
         after = max(0, now + change)
         if after < now:
             went_at = pool.now + timedelta(seconds=max(1, seconds))
-        found = pool.look(max(1, seconds), **{zone: after})
+        found = pool.check(max(1, seconds), **{zone: after})
         _check(pool, went_at, found.next_state, before)
         before = found.next_state
 

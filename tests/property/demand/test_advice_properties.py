@@ -128,11 +128,11 @@ def test_each_pending_pod_is_reported_once(seen: tuple[World, Workload], stage: 
     if found.demand.unread is not None or found.demand.check_again is not None:
         return
     asked = [each for pool in found.pools if pool.demand.advice for each in pool.demand.advice.asked.pending]
-    told = [name for each in (*asked, *found.demand.unmet) for name in each.pods]
-    told += [each.pod for each in found.demand.not_counted]
+    reported = [name for each in (*asked, *found.demand.unmet) for name in each.pods]
+    reported += [each.pod for each in found.demand.not_counted]
     waiting = [each for each in workload.pods if not each.node]
-    assert len(told) == len(set(told))
-    assert len(told) + found.demand.fit_already == len(waiting)
+    assert len(reported) == len(set(reported))
+    assert len(reported) + found.demand.fit_already == len(waiting)
 
 
 @given(checked_at(), STAGES)

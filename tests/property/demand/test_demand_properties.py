@@ -22,21 +22,21 @@ def _room(member: NodeGroup) -> int:
     return max(0, (member.bounds.max if member.bounds else 0) - member.requested)
 
 
-def _looked_at(world: World, seconds: float) -> World:
+def _checked_at(world: World, seconds: float) -> World:
     world = replace(world, now=world.now + timedelta(seconds=seconds))
     observation, state = applied(world.plan(), world.state, world.now)
     return replace(world, observation=observation, state=state)
 
 
-# Looks by the dozen, second looks, loops and scans, and what stands for 65 s or for an hour.
+# Checks by the dozen, second checks, loops and scans, and what stands for 65 s or for an hour.
 waits = st.sampled_from([0, 2, 10, 15, 30, 65, 130, 300, 4000])
 
 
 @given(pools(strategies=BALANCED), st.data())
 def test_autoscaler_loops_never_pass_the_pool_maximum(world: World, data: st.DataObject) -> None:
-    """Whatever grows, shrinks, starts, fails or recovers between looks, whenever they come, and whatever is asked for.
+    """Whatever grows, shrinks, starts, fails or recovers between checks, whenever they come, and whatever is asked for.
 
-    The limit is PoolMaximum, or what stood at the first look where that was more: see the property of the maxima.
+    The limit is PoolMaximum, or what stood at the first check where that was more: see the property of the maxima.
     """
     first = world.pool()
     limit = max(
@@ -47,7 +47,7 @@ def test_autoscaler_loops_never_pass_the_pool_maximum(world: World, data: st.Dat
             nodes = data.draw(st.integers(-5, 9).filter(bool))
             asked = ScaleRequest(id=f"r{number}", nodes=nodes, at=world.now, pool=first.id.name)
             world = replace(world, state=replace(world.state, scale_requests=(asked,)))
-        world = _looked_at(world, data.draw(waits))
+        world = _checked_at(world, data.draw(waits))
         moved = []
         for member in world.observation.groups:
             grown = member.requested + data.draw(st.just(0) | st.integers(0, _room(member)) | st.just(_room(member)))
@@ -70,7 +70,7 @@ def _is_stopped(member: NodeGroup) -> bool:
 
 
 def _most(member: NodeGroup) -> int:
-    """The most machines that a group may have before the next look."""
+    """The most machines that a group may have before the next check."""
     if _is_stopped(member):
         return member.running
     return max(member.requested, member.bounds.max if member.bounds else 0)
@@ -92,13 +92,13 @@ def test_demand_of_one_zone_gets_all_headroom_in_three_steps(
     assume(headroom >= len(zones))
     pool = _pool(zones, headroom, bounds)
     wanted = data.draw(st.integers(0, len(zones) - 1))
-    pool.look()
+    pool.check()
     steps = 0
     while _room(pool.groups[wanted]):
         steps += 1
         assert steps <= 3
-        pool.look(2, **{"abcdefgh"[wanted]: pool.groups[wanted].requested + _room(pool.groups[wanted])})
-        pool.look(15)
+        pool.check(2, **{"abcdefgh"[wanted]: pool.groups[wanted].requested + _room(pool.groups[wanted])})
+        pool.check(15)
     assert pool.groups[wanted].requested == zones[wanted][0] + headroom
 
 
@@ -109,15 +109,15 @@ def test_the_last_nodes_come_to_every_zone_in_turn(
     assume(headroom < len(zones))
     pool = _pool(zones, headroom, None)
     wanted = data.draw(st.integers(0, len(zones) - 1))
-    pool.look()
+    pool.check()
     turns = 0
     while not _room(pool.groups[wanted]):
         turns += 1
         assert turns < len(zones)
         wait = pool.next_check()
-        pool.look(wait)
+        pool.check(wait)
     for _ in range(headroom):  # the first of them makes it the last grower, and the rest comes to it at once
-        pool.look(2, **{"abcdefgh"[wanted]: pool.groups[wanted].requested + _room(pool.groups[wanted])})
+        pool.check(2, **{"abcdefgh"[wanted]: pool.groups[wanted].requested + _room(pool.groups[wanted])})
     assert pool.groups[wanted].requested == zones[wanted][0] + headroom
 
 

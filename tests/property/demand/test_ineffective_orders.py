@@ -1,4 +1,4 @@
-"""No order repeats without effect, whatever the nodes that arrive look like, and none that helps comes later for it."""
+"""No order repeats without effect, whatever the nodes that arrive are like, and none that helps comes later for it."""
 
 import random
 from collections.abc import Mapping

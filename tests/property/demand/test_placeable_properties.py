@@ -1,4 +1,4 @@
-"""A pod that Evenkeel could not place again keeps its node, whoever asks: removal or convergence."""
+"""A pod that Evenkeel could not place again keeps its node, for removal and for convergence."""
 
 from datetime import timedelta
 from typing import Any

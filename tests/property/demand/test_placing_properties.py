@@ -274,7 +274,7 @@ def cores(asking: Pod) -> Fraction:
     return sum((item.requests["cpu"] for item in asking.needs.resources.containers), start=Fraction(0))
 
 
-def told(answer: Any) -> Any:
+def reported(answer: Any) -> Any:
     return replace(answer, pools=tuple(sorted(answer.pools, key=lambda pool: pool.pool)))
 
 
@@ -286,7 +286,7 @@ def test_the_order_of_objects_does_not_matter(workload: Workload, pools: tuple[P
     other = Workload(nodes=shuffled(workload.nodes), pods=shuffled(workload.pods), budgets=shuffled(workload.budgets))
     turned = shuffled(tuple(replace(pool, groups=shuffled(pool.groups)) for pool in pools))
     policy = DemandPolicy()
-    assert told(scale_up(Simulation(workload, pools, policy, NOW))) == told(
+    assert reported(scale_up(Simulation(workload, pools, policy, NOW))) == reported(
         scale_up(Simulation(other, turned, policy, NOW))
     )
     clocks = ScaleDownState(clocks={each.name: NOW - timedelta(hours=1) for each in workload.nodes})

@@ -23,7 +23,7 @@ from tests.world import App, World
 
 @settings(max_examples=15)
 @given(st.integers(0, 1_000_000))
-@example(3924)  # somebody raises replicas five times
+@example(3924)  # another writer raises replicas five times
 @example(977)  # a pod under a budget that lets none go comes onto a node that is on its way out
 @example(1046)  # a removal's replicas are given back by hand, and taken again
 def test_minima_budgets_and_marks_hold_whatever_happens(seed: int) -> None:

@@ -171,7 +171,7 @@ modes = st.sampled_from([["ReadWriteOnce"], ["ReadWriteOnce"], ["ReadWriteOncePo
 def pods(draw: st.DrawFn, name: str, node: str = "") -> Object:
     labels = draw(given_fields(app=maybe(st.sampled_from(["web", "db"])), version=maybe(st.sampled_from(["1", "2"]))))
     metadata = {"name": name, "namespace": draw(st.sampled_from(["default", "default", "other"])), "labels": labels}
-    if node and draw(st.integers(0, 9)) == 0:  # it is told to go, and has its grace
+    if node and draw(st.integers(0, 9)) == 0:  # it is ordered to stop, and has its grace
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return {"metadata": metadata, "spec": draw(specs()) | ({"nodeName": node} if node else {}), "status": {}}
 

@@ -1,4 +1,4 @@
-"""Headroom and the pods that wait for it: who waits has it before anybody else, and no sum is ever passed."""
+"""Headroom and the pods that wait for it: pods that wait have it first, and no sum is ever passed."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ def test_zones_with_pending_pods_get_the_headroom_first(
     pool.workload = busy(
         pool.groups, *(each for zone, n in zip("abcd", waiting, strict=True) for each in bound(zone, n))
     )
-    found = pool.look()
+    found = pool.check()
     extra = [most - there for most, there in zip(maxima(found), requested, strict=True)]
     wanted = waiting[: len(requested)]
     assert sum(extra) == headroom
@@ -33,8 +33,8 @@ def test_an_unchanged_pool_is_not_written_twice(
     pool = played(requested, max(4, sum(requested)) + headroom)
     for seconds, zone, number in steps:
         pool.workload = busy(pool.groups, *bound("abcd"[zone], number))
-        pool.look(seconds)
-    pool.look(70)
-    pool.look(70)
-    assert [pool.look(70).changes for _ in range(3)] == [()] * 3
+        pool.check(seconds)
+    pool.check(70)
+    pool.check(70)
+    assert [pool.check(70).changes for _ in range(3)] == [()] * 3
     assert pool.next_check() is None

@@ -1,4 +1,4 @@
-"""When a cluster is looked at again: one look is due at any time, and what does not change is left in peace."""
+"""When a cluster is checked again: one check is due at any time, and what does not change is left in peace."""
 
 import heapq
 from dataclasses import dataclass, field
@@ -16,19 +16,19 @@ SECOND = timedelta(seconds=1)
 
 @dataclass
 class Cluster:
-    """A cluster in the eyes of the queue: what is remembered of its looks, and the messages that are under way."""
+    """A cluster in the eyes of the queue: what is remembered of its checks, and the messages that are under way."""
 
     now: datetime = NOW
     timer: Timer | None = None
     messages: list[datetime] = field(default_factory=list)
-    looks: int = 0
+    checks: int = 0
 
-    def look(self, *, wrote: bool = False, doubtful: bool = False, wanted: datetime | None = None) -> None:
-        """One look, now, whoever has asked for it."""
+    def check(self, *, wrote: bool = False, doubtful: bool = False, wanted: datetime | None = None) -> None:
+        """One check, now, of any origin."""
         due = self.timer.due if self.timer is not None and self.timer.due > self.now else None
         self.timer, seconds = next_timer(self.timer, self.now, wrote=wrote, doubtful=doubtful, wanted=wanted)
-        self.looks += 1
-        assert self.looks < 1500, "looks feed themselves"
+        self.checks += 1
+        assert self.checks < 1500, "checks feed themselves"
         if seconds is None:
             return
         assert 1 <= seconds <= 900, "what a queue can delay"
@@ -40,11 +40,11 @@ class Cluster:
         """Every message under way, and what those ask for, with nothing changing any more."""
         while self.messages:
             self.now = max(self.now, heapq.heappop(self.messages))
-            self.look(doubtful=doubtful, wanted=wanted if wanted is not None and wanted > self.now else None)
+            self.check(doubtful=doubtful, wanted=wanted if wanted is not None and wanted > self.now else None)
 
 
 History = list[tuple[int, bool, bool, int | None]]
-looks = st.tuples(
+checks = st.tuples(
     st.integers(0, 200), st.booleans(), st.booleans(), st.none() | st.integers(-5, 4000)
 )  # seconds later: has it written, was an answer lost, when would time alone change something
 
@@ -55,31 +55,31 @@ def _lived(history: History) -> Cluster:
         until = cluster.now + seconds * SECOND
         while cluster.messages and cluster.messages[0] <= until:
             cluster.now = heapq.heappop(cluster.messages)
-            cluster.look(wrote=wrote, doubtful=doubtful)
+            cluster.check(wrote=wrote, doubtful=doubtful)
         cluster.now = until
-        cluster.look(wrote=wrote, doubtful=doubtful, wanted=None if wanted is None else cluster.now + wanted * SECOND)
+        cluster.check(wrote=wrote, doubtful=doubtful, wanted=None if wanted is None else cluster.now + wanted * SECOND)
     return cluster
 
 
-@given(st.lists(looks, max_size=12), st.booleans())
+@given(st.lists(checks, max_size=12), st.booleans())
 def test_without_change_checks_end(history: History, doubtful: bool) -> None:
     cluster = _lived(history)
-    before, under_way = cluster.looks, len(cluster.messages)
+    before, under_way = cluster.checks, len(cluster.messages)
     cluster.carry_on(doubtful=doubtful)
-    assert cluster.looks - before <= under_way + len(SECOND_CHECKS)
+    assert cluster.checks - before <= under_way + len(SECOND_CHECKS)
 
 
 @example([(0, True, False, None)], 5, True)
-@given(st.lists(looks, max_size=12), st.integers(1, 4000), st.booleans())
+@given(st.lists(checks, max_size=12), st.integers(1, 4000), st.booleans())
 def test_a_wanted_moment_gets_its_check(history: History, seconds: int, wrote: bool) -> None:
     cluster = _lived(history)
     wanted = cluster.now + seconds * SECOND
-    cluster.look(wrote=wrote, wanted=wanted)
+    cluster.check(wrote=wrote, wanted=wanted)
     seen = []
     while cluster.messages and cluster.now < wanted:
         cluster.now = max(cluster.now, heapq.heappop(cluster.messages))
         seen.append(cluster.now)
-        cluster.look(wanted=wanted if wanted > cluster.now else None)
+        cluster.check(wanted=wanted if wanted > cluster.now else None)
     assert wanted in seen
 
 
@@ -91,40 +91,40 @@ def test_lost_answers_cost_a_few_checks_an_hour(first: int, interval: int, by_se
         at = NOW + (number * interval + first) * SECOND
         while cluster.messages and cluster.messages[0] <= at:
             cluster.now = heapq.heappop(cluster.messages)
-            cluster.look(doubtful=by_second_checks)
+            cluster.check(doubtful=by_second_checks)
         cluster.now = at
-        cluster.look(doubtful=True)
-    assert cluster.looks <= scans + 3 * (len(SECOND_CHECKS) + 1)
+        cluster.check(doubtful=True)
+    assert cluster.checks <= scans + 3 * (len(SECOND_CHECKS) + 1)
 
 
 @pytest.mark.parametrize("between", [0, 5])
 def test_second_checks_come_after_15_30_and_60_seconds(between: int) -> None:
     cluster = Cluster()
-    cluster.look(wrote=True)
-    for _ in range(between):  # looks that others have asked for
-        cluster.look()
+    cluster.check(wrote=True)
+    for _ in range(between):  # checks that others have asked for
+        cluster.check()
     waited = []
     while cluster.messages:
         waited.append((cluster.messages[0] - cluster.now) / SECOND)
         cluster.now = heapq.heappop(cluster.messages)
-        cluster.look()
+        cluster.check()
     assert waited == [15, 30]
 
 
 def test_a_lost_answer_starts_second_checks_again() -> None:
     cluster = Cluster()
-    cluster.look(doubtful=True)  # another matter, which the write ends
-    cluster.look(wrote=True)
+    cluster.check(doubtful=True)  # another matter, which the write ends
+    cluster.check(wrote=True)
     cluster.carry_on()
     cluster.now += 600 * SECOND
-    cluster.look(doubtful=True)
+    cluster.check(doubtful=True)
     assert [(moment - cluster.now) / SECOND for moment in cluster.messages] == [15]
 
 
 def test_a_write_restarts_the_second_checks() -> None:
     cluster = Cluster()
-    cluster.look(wrote=True)
+    cluster.check(wrote=True)
     for _ in range(2):
         cluster.now = heapq.heappop(cluster.messages)
-        cluster.look(wrote=True)
+        cluster.check(wrote=True)
     assert (cluster.messages[0] - cluster.now) / SECOND == 15

@@ -26,13 +26,13 @@ from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.states import GroupState
 from tests.builders import MINUTE, key, refused, zones
 from tests.fakes import NOW, FakeClock, InMemoryStore, plenty, register
-from tests.house import NUMBERS, House
 from tests.parts import make
+from tests.stack import NUMBERS, Stack
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
 
-class Stack(House):
+class TimedStack(Stack):
     """A cluster with its scans, checks, runs and events, second by second where something happens."""
 
     def __init__(self, **fields: object) -> None:
@@ -57,15 +57,15 @@ class Stack(House):
         for _ in range(minutes):
             self.tick += MINUTE
             self.clock.at = max(self.clock.at, self.tick)
-            self.queue.looks.clear()
+            self.queue.checks.clear()
             self.scan.tick(self.tick)
-            for chunk in self.queue.looks:
+            for chunk in self.queue.checks:
                 self.clock.at = max(self.clock.at, self.tick + chunk.delay * SECOND)
-                self.look(chunk.clusters, plenty, chunk.rests)
+                self.check(chunk.clusters, plenty, chunk.rests)
                 self.carry_out()
                 self.checked.append(self.clock.at)
 
-    def hear(self, zone: str, late: timedelta = timedelta(0), *, fails: bool, cluster: str = "demo") -> None:
+    def receive(self, zone: str, late: timedelta = timedelta(0), *, fails: bool, cluster: str = "demo") -> None:
         self.count += 1
         event = Failure(
             cluster=cluster,
@@ -87,7 +87,7 @@ class Stack(House):
         wanting = refused(replace(group, requested=group.running + 1), NOW - self.clock.at)
         self.cluster.change(key(zone), requested=wanting.requested, machines=wanting.machines)
 
-    def mend(self, zone: str) -> None:
+    def repair(self, zone: str) -> None:
         self.cluster.change(key(zone), requested=self.cluster.groups[key(zone)].running, machines=None)
 
     def has_seen(self, zone: str, since: datetime) -> bool:
@@ -100,7 +100,7 @@ class Stack(House):
         self.live(17)
 
     def prove(self) -> None:
-        self.hear("a", fails=False)
+        self.receive("a", fails=False)
         self.live(35)
 
 
@@ -115,7 +115,7 @@ def arrives(how: str, zone: str) -> bool:
     return how == "in time" or (how == "of a only" and zone == "a")
 
 
-def live_through(stack: Stack, how: str, zone: str, second: int) -> timedelta:
+def live_through(stack: TimedStack, how: str, zone: str, second: int) -> timedelta:
     """Let a group fail, and return how long it takes until Evenkeel has seen it."""
     stack.live(5 + second // 60)
     stack.clock.at += second % 60 * SECOND
@@ -123,14 +123,14 @@ def live_through(stack: Stack, how: str, zone: str, second: int) -> timedelta:
     stack.break_down(zone)
     if arrives(how, zone):
         stack.clock.at += 2 * SECOND
-        stack.hear(zone, 2 * SECOND, fails=True)
+        stack.receive(zone, 2 * SECOND, fails=True)
         return stack.clock.at - failed
     for _ in range(8):
         if stack.has_seen(zone, failed):
             return stack.clock.at - failed
         stack.live(1)
         if how == "late" and stack.clock.at - failed > 1.5 * MINUTE and not stack.has_seen(zone, failed):
-            stack.hear(zone, stack.clock.at - failed, fails=True)
+            stack.receive(zone, stack.clock.at - failed, fails=True)
     raise AssertionError("never seen")
 
 
@@ -145,7 +145,7 @@ PROMPT = MINUTE
 @settings(max_examples=15)
 @given(stories)
 def test_at_most_one_failure_a_week_is_seen_late_whatever_events_do(story: list[tuple[str, str, int, bool]]) -> None:
-    stack, late = Stack(), list[datetime]()
+    stack, late = TimedStack(), list[datetime]()
     stack.live(20)
     for how, zone, second, proves in story:
         if proves:
@@ -158,7 +158,7 @@ def test_at_most_one_failure_a_week_is_seen_late_whatever_events_do(story: list[
             assert all(stack.clock.at >= at + DOUBTED_FOR for at in late)
             late.append(stack.clock.at)
         assert not stack.is_resting
-        stack.mend(zone)
+        stack.repair(zone)
         stack.checked.clear()
         stack.live(3)
         assert len(stack.checked) >= 3, "checked every minute again, at once"
@@ -170,19 +170,19 @@ def test_at_most_one_failure_a_week_is_seen_late_whatever_events_do(story: list[
 def test_without_a_proven_source_nothing_changes(story: list[tuple[str, str, int, bool]]) -> None:
     seen = {}
     for interval in ("auto", 60):
-        stack = Stack(scan_interval=interval)
+        stack = TimedStack(scan_interval=interval)
         stack.live(20)
         times = []
         for _, zone, second, _ in story:
             times.append(live_through(stack, "never", zone, second))
-            stack.mend(zone)
+            stack.repair(zone)
             stack.settle()
         seen[interval] = times
     assert seen["auto"] == seen[60]
 
 
 def test_a_source_that_stops_is_found_out_by_its_first_missing_event() -> None:
-    stack = Stack()
+    stack = TimedStack()
     stack.live(20)
     stack.prove()
     assert stack.is_resting
@@ -191,7 +191,7 @@ def test_a_source_that_stops_is_found_out_by_its_first_missing_event() -> None:
     assert len(stack.checked) == 6
     assert "; checked every 5 min: events proven 1 hour ago" in stack.ask("status")["message"]
     assert live_through(stack, "never", "b", 1) > PROMPT
-    stack.mend("b")
+    stack.repair("b")
     stack.settle()
     stack.prove()
     assert not stack.is_resting
@@ -204,7 +204,7 @@ def test_a_source_that_stops_is_found_out_by_its_first_missing_event() -> None:
 
 @pytest.mark.parametrize("what", ["proof ends", "failure", "machine", "pause", "register", "order"])
 def test_a_rest_ends_at_once(what: str) -> None:
-    stack = Stack()
+    stack = TimedStack()
     stack.live(20)
     stack.prove()
     assert stack.is_resting
@@ -212,9 +212,9 @@ def test_a_rest_ends_at_once(what: str) -> None:
         case "proof ends":
             stack.clock.at += timedelta(hours=24)
         case "failure":
-            stack.hear("c", fails=True)
+            stack.receive("c", fails=True)
         case "machine":  # the event may come before the machine's status
-            stack.hear("", fails=True)
+            stack.receive("", fails=True)
         case "pause":
             stack.ask("pause")
         case "register":
@@ -229,25 +229,25 @@ def test_a_rest_ends_at_once(what: str) -> None:
 
 @pytest.mark.parametrize("minutes", [-60, -2, 2, 60])
 def test_an_event_of_another_time_proves_nothing(minutes: int) -> None:
-    stack = Stack()
+    stack = TimedStack()
     stack.live(20)
-    stack.hear("a", minutes * MINUTE, fails=False)
+    stack.receive("a", minutes * MINUTE, fails=False)
     stack.live(35)
     assert not stack.is_resting
 
 
 @pytest.mark.parametrize("zone", ["x", "workers"])
 def test_an_event_of_an_unknown_group_proves_nothing(zone: str) -> None:
-    stack = Stack()
+    stack = TimedStack()
     stack.live(20)
-    stack.hear(zone, fails=False)
+    stack.receive(zone, fails=False)
     stack.live(35)
     assert not stack.is_resting
 
 
 def test_all_sources_of_a_fleet_may_stop_at_one_moment() -> None:
     """Every cluster is checked each minute again within five minutes of the first tick after the proofs' end."""
-    stack = Stack()
+    stack = TimedStack()
     stack.live(20)
     stack.prove()
     stack.live(24 * 60)

@@ -95,7 +95,7 @@ def _edited(record: ClusterRecord) -> st.SearchStrategy[ClusterRecord]:
 
 
 @given(_RECORDS, st.data())
-def test_diff_and_digest_tell_different_records_apart(one: ClusterRecord, data: st.DataObject) -> None:
+def test_diff_and_digest_report_different_records_apart(one: ClusterRecord, data: st.DataObject) -> None:
     assert changes(one, one) == []
     other = data.draw(_edited(one))
     assert (changes(one, other) == []) == (one == other) == (digest_of(one) == digest_of(other))

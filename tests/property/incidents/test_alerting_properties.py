@@ -17,7 +17,7 @@ class Killed(BaseException):
 
 
 def story(length: int) -> list[Alert]:
-    """What became of one trouble: begun, changed, over, begun anew. Two each are told within one second."""
+    """What became of one trouble: begun, changed, over, begun anew. Two each are reported within one second."""
     news = [Change.OPENED, Change.CHANGED, Change.CLOSED]
     return [
         alert(
@@ -64,10 +64,10 @@ def test_a_channel_ends_with_the_newest_alert_and_never_goes_back(
             raise Killed
 
     channel = FakeChannel(together=together, before=before, after=after)
-    tell = NotifyChannels(channels=[channel], memory=memory, clock=clock)
+    report = NotifyChannels(channels=[channel], memory=memory, clock=clock)
 
     def work(batch: list[Received]) -> set[str]:
-        return tell(batch, lambda: 60.0)
+        return report(batch, lambda: 60.0)
 
     handled: set[str] = set()
     for batch in batches:
@@ -81,7 +81,7 @@ def test_a_channel_ends_with_the_newest_alert_and_never_goes_back(
         with suppress(Killed):
             handled |= {each.message for each in rest} - (work(rest) if rest else set())
 
-    moments = [each.moment for parcel in channel.told for each in parcel]
+    moments = [each.moment for parcel in channel.reported for each in parcel]
     assert moments[-1] == news[-1].moment, "what a service believes at last is how it is"
     assert moments == sorted(moments), "an old word never follows a newer one"
 
@@ -89,8 +89,8 @@ def test_a_channel_ends_with_the_newest_alert_and_never_goes_back(
 @given(order=st.permutations(range(6)))
 def test_without_failures_no_alert_is_sent_twice(order: list[int]) -> None:
     channel, news = FakeChannel(), story(6)
-    tell = NotifyChannels(channels=[channel], memory=FakeMemory(), clock=FakeClock())
+    report = NotifyChannels(channels=[channel], memory=FakeMemory(), clock=FakeClock())
     for number in [*order, *order]:
-        assert tell([Received(message="m", receives=1, alert=news[number])], lambda: 60.0) == set()
-    told = [each for parcel in channel.told for each in parcel]
-    assert len(told) == len(set(told))
+        assert report([Received(message="m", receives=1, alert=news[number])], lambda: 60.0) == set()
+    reported = [each for parcel in channel.reported for each in parcel]
+    assert len(reported) == len(set(reported))

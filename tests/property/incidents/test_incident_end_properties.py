@@ -153,7 +153,7 @@ def pool_world(count: int, autoscaler: bool, on_failure: OnFailure, relaunches: 
 
 
 def ask(world: PoolWorld, more: int) -> None:
-    """Pods come; where nobody orders nodes for them, somebody scales the groups, in turn."""
+    """Pods come; where nobody orders nodes for them, an operator scales the groups, in turn."""
     world.pods += more
     if not world.policy.settings.autoscaler:
         for number in range(more):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError
 from tests.builders import key
-from tests.house import House
+from tests.stack import Stack
 
 MINUTES = st.lists(
     st.tuples(
@@ -21,59 +21,59 @@ MINUTES = st.lists(
 )
 
 
-def stand(house: House, what: str, whole: str) -> None:
+def stand(stack: Stack, what: str, whole: str) -> None:
     match what:
         case "short" | "shorter" | "well":
             running = {"short": 3, "shorter": 1, "well": 4}[what]
-            house.cluster.change(key("a"), requested=4, running=running, machines=())
+            stack.cluster.change(key("a"), requested=4, running=running, machines=())
         case "dark":
-            house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+            stack.cluster.unreadable = ClusterUnavailableError("demo does not answer")
         case "closed":
-            house.cluster.unreadable = AccessError("secret evenkeel/demo: there is none")
+            stack.cluster.unreadable = AccessError("secret evenkeel/demo: there is none")
         case "garbage":
-            house.store.plant("demo", '{"access": {"kind": "telepathy"}}')
+            stack.store.plant("demo", '{"access": {"kind": "telepathy"}}')
         case "fixed":
-            house.cluster.unreadable = None
-            house.store.plant("demo", whole)
+            stack.cluster.unreadable = None
+            stack.store.plant("demo", whole)
 
 
 @given(MINUTES)
 def test_each_incident_opens_once_and_closes_once(
     minutes: list[tuple[str, int | None, bool, int]],
 ) -> None:
-    house = House()
-    whole = house.store.text("demo", "META")
+    stack = Stack()
+    whole = stack.store.text("demo", "META")
 
     def run() -> None:
         try:
-            house.run()
+            stack.run()
         except EvenkeelError:
-            house.store.away_from = None
+            stack.store.away_from = None
 
-    for what, dies_at, house.bus.away, times in minutes:
-        stand(house, what, whole)
+    for what, dies_at, stack.bus.away, times in minutes:
+        stand(stack, what, whole)
         for _ in range(times):
-            house.store.away_from = None if dies_at is None else house.store.calls + dies_at
+            stack.store.away_from = None if dies_at is None else stack.store.calls + dies_at
             run()
-            house.store.away_from = None
-    house.bus.away = False
-    stand(house, "fixed", whole)
-    stand(house, "well", whole)
+            stack.store.away_from = None
+    stack.bus.away = False
+    stand(stack, "fixed", whole)
+    stand(stack, "well", whole)
     for _ in range(30):
         run()
     story: dict[str, list[Any]] = defaultdict(list)
-    for detail_type, detail in house.bus.published:
+    for detail_type, detail in stack.bus.published:
         if detail_type.startswith("Incident ") and detail not in story[detail["key"]]:
             story[detail["key"]].append(detail)
-    for told in story.values():
+    for reported in story.values():
         open_since = None
         seen = set()
-        for detail in told:
+        for detail in reported:
             if (detail["at"], detail["order"]) in seen:
-                continue  # told once more after a kill: the same news
+                continue  # reported once more after a kill: the same news
             seen.add((detail["at"], detail["order"]))
             assert (open_since is None) is (detail["change"] == "opened")
             assert open_since in (None, detail["since"]), "it began when it began"
             open_since = None if detail["change"] == "closed" else detail["since"]
         assert open_since is None, "nothing stays open"
-    assert house.store.load("demo").cluster_health.is_empty
+    assert stack.store.load("demo").cluster_health.is_empty

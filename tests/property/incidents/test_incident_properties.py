@@ -1,4 +1,4 @@
-"""Trouble is told in order, each end once, whoever dies and whatever is away meanwhile; and it does not flap."""
+"""Incidents are reported in order, each end once, although processes die and services are away; they do not flap."""
 
 import json
 from collections.abc import Mapping
@@ -153,30 +153,30 @@ LIVES = st.lists(
 @example([({"a": 1}, 60.0, ["", "refused"]), ({}, 60.0, ["", "refused", ""])], Random(0)).via(
     "a bus away for one event"
 )
-@example([({"a": 1}, 60.0, ["", "refused"]), ({}, 60.0, ["", "", "", "dies before"])], Random(1)).via("told twice")
+@example([({"a": 1}, 60.0, ["", "refused"]), ({}, 60.0, ["", "", "", "dies before"])], Random(1)).via("reported twice")
 @example([({"a": 1, "b": 1}, 0.2, []), ({"a": 1}, 60.0, [])], Random(0)).via("two rounds within a second")
 def test_a_pager_gets_each_incident_once_and_its_end_last(
     lives: list[tuple[dict[str, int], float, list[str]]], chance: Random
 ) -> None:
-    """From the verdict to the pager: refused, killed, told again; and on the way doubled, late and out of order."""
+    """From the verdict to the pager: refused, killed, reported again; and on the way doubled, late and out of order."""
     stack, pager = Stack(), FakeChannel()
     for missing, seconds, mishaps in lives:
         stack.clock.at += timedelta(seconds=seconds, microseconds=1)
         stack.mishaps = list(mishaps)
         stack.evaluate(missing)
-    for _ in range(2):  # at last all is well, whatever was left to be told
+    for _ in range(2):  # at last all is well, whatever was left to be reported
         stack.clock.at += MINUTE
         stack.mishaps = []
         stack.evaluate({})
     assert stack.cluster_health == ClusterHealth()
     on_the_way = stack.published * 2
     chance.shuffle(on_the_way)
-    tell = NotifyChannels(channels=[pager], memory=FakeMemory(), clock=stack.clock)
+    report = NotifyChannels(channels=[pager], memory=FakeMemory(), clock=stack.clock)
     for news in on_the_way:
-        assert tell([Received(message="m", receives=1, alert=news)], lambda: 60.0) == set()
-    told = [each for (each,) in pager.told]
+        assert report([Received(message="m", receives=1, alert=news)], lambda: 60.0) == set()
+    reported = [each for (each,) in pager.reported]
     for key in {each.key for each in stack.published}:
-        story = [each for each in told if each.key == key]
+        story = [each for each in reported if each.key == key]
         assert story[-1].is_over
         for began in {each.since for each in story}:
             one = [each.change for each in story if each.since == began]

@@ -18,7 +18,7 @@ from tests.crashing import Life, WirelessClusters
 from tests.fakes import FakeClock, plenty, record
 
 FLAVOURS = ("gardener", "cluster-api", "openshift")
-#: what a look lists besides machines; another kind of each flavour holds bounds or ranges
+#: what a check lists besides machines; another kind of each flavour holds bounds or ranges
 KINDS = {
     "gardener": (
         "machinedeployments.machine.sapcloud.io",
@@ -51,7 +51,7 @@ PATCHES = st.one_of(
 
 
 @dataclass
-class Looks:
+class Checks:
     flavour: str
 
     def __post_init__(self) -> None:
@@ -75,27 +75,27 @@ class Looks:
         return [(kind, item) for kind in KINDS[self.flavour] for item in self.store.list(kind)]
 
 
-def edited(looks: Looks, kind: str, item: Object, patch: Object) -> None:
-    looks.store.patch(kind, item["metadata"]["namespace"], item["metadata"]["name"], patch, manager="somebody")
+def edited(checks: Checks, kind: str, item: Object, patch: Object) -> None:
+    checks.store.patch(kind, item["metadata"]["namespace"], item["metadata"]["name"], patch, manager="another")
 
 
-def deleted(looks: Looks, kind: str, item: Object, _: Object) -> None:
-    looks.store.delete(kind, item["metadata"]["namespace"], item["metadata"]["name"])
+def deleted(checks: Checks, kind: str, item: Object, _: Object) -> None:
+    checks.store.delete(kind, item["metadata"]["namespace"], item["metadata"]["name"])
 
 
-def made_anew(looks: Looks, kind: str, item: Object, patch: Object) -> None:
-    deleted(looks, kind, item, patch)
+def made_anew(checks: Checks, kind: str, item: Object, patch: Object) -> None:
+    deleted(checks, kind, item, patch)
     metadata = {key: item["metadata"].get(key, {}) for key in ("name", "namespace", "labels", "annotations")}
-    looks.store.create(kind, {"metadata": metadata, "spec": item["spec"]}, manager="somebody")
+    checks.store.create(kind, {"metadata": metadata, "spec": item["spec"]}, manager="another")
 
 
-def controllers_acted(looks: Looks, *_: Any) -> None:
-    looks.world.step()
+def controllers_acted(checks: Checks, *_: Any) -> None:
+    checks.world.step()
 
 
-def recorded_otherwise(looks: Looks, *_: Any) -> None:
-    of_another = {} if looks.record.discoveries else {"discovery": [f"mcm:k8s.io/cluster-autoscaler/{looks.flavour}"]}
-    looks.record = record(flavours=[looks.flavour], **of_another)
+def recorded_otherwise(checks: Checks, *_: Any) -> None:
+    of_another = {} if checks.record.discoveries else {"discovery": [f"mcm:k8s.io/cluster-autoscaler/{checks.flavour}"]}
+    checks.record = record(flavours=[checks.flavour], **of_another)
 
 
 def nothing(*_: Any) -> None:
@@ -112,24 +112,24 @@ Event = tuple[Callable[..., None], int, Object]
 @given(events=st.lists(EVENT, max_size=4))
 @settings(max_examples=15)
 def test_a_quick_check_is_right_about_unchanged_clusters(flavour: str, events: list[Event]) -> None:
-    looks = Looks(flavour)
+    checks = Checks(flavour)
     for happens, which, patch in [(nothing, 0, {}), *events]:
-        before = looks.opened()
+        before = checks.opened()
         observation, seen = before.observe(), before.seen()
-        objects = [entry for entry in looks.objects() if entry[0] in COMPARED]
-        if objects and happens is not recorded_otherwise:  # a record that is written is looked at
+        objects = [entry for entry in checks.objects() if entry[0] in COMPARED]
+        if objects and happens is not recorded_otherwise:  # a record that is written is checked
             with suppress(ApiError):
-                happens(looks, *objects[which % len(objects)], patch)
-        is_unchanged = looks.opened().shows(seen)
+                happens(checks, *objects[which % len(objects)], patch)
+        is_unchanged = checks.opened().shows(seen)
         assert is_unchanged or happens is not nothing or not seen
         if is_unchanged:
-            assert looks.opened().observe() == observation
+            assert checks.opened().observe() == observation
 
 
 def test_a_fingerprint_of_another_release_counts_as_changed() -> None:
-    looks = Looks("openshift")
-    place, fingerprint = next(iter(looks.seen().items()))
-    assert looks.opened().shows({place: fingerprint})
+    checks = Checks("openshift")
+    place, fingerprint = next(iter(checks.seen().items()))
+    assert checks.opened().shows({place: fingerprint})
     others = ["", "openshift", "eks/NodeGroup/v1", "openshift/NodeGroup/v1beta1", "openshift/MachineSet/v9"]
     for seen in ({}, {place: "0" * 64}, *({other: fingerprint} for other in others)):
-        assert not looks.opened().shows(seen)
+        assert not checks.opened().shows(seen)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evenkeel.domain.model.states import GroupState
 from tests.builders import MINUTE, key, zones
 from tests.fakes import FakeClock, FakeClusters, plenty
-from tests.house import House
+from tests.stack import Stack
 from tests.world import Machines
 
 GROUP = key("a")
@@ -33,13 +33,13 @@ class Marked:
         groups = zones((NODES, 2, 2), bounds=[(1, 9)] * 3)
         clock = FakeClock()
         self.cluster = Machines(groups, clock, mark_is_ours=mark_is_ours)
-        self.house = House(groups, clock=clock, clusters=FakeClusters({"demo": self.cluster}))
-        self.house.settle()
+        self.stack = Stack(groups, clock=clock, clusters=FakeClusters({"demo": self.cluster}))
+        self.stack.settle()
         self.names = sorted(self.cluster.machines[GROUP])
         for number in marked:
             self.cluster.set(GROUP, self.names[number], marked=True, marked_by_us=mark_is_ours)
         state = GroupState(marked=tuple(self.names[number] for number in sorted(marked)))
-        self.house.store.save_group("demo", GROUP, state, None)
+        self.stack.store.save_group("demo", GROUP, state, None)
 
     @property
     def on_machines(self) -> set[str]:
@@ -47,12 +47,12 @@ class Marked:
 
     @property
     def known(self) -> set[str]:
-        return set(self.house.group_state().marked)
+        return set(self.stack.group_state().marked)
 
     def run(self, hidden: set[int], after: timedelta) -> None:
         self.cluster.hidden = {self.names[number] for number in hidden}
-        self.house.clock.at += after
-        self.house.rebalance("demo", "a test", plenty)
+        self.stack.clock.at += after
+        self.stack.rebalance("demo", "a test", plenty)
 
 
 @given(st.sets(st.integers(0, NODES - 1), min_size=1), _LISTS, st.booleans())
@@ -90,17 +90,17 @@ def test_a_machine_that_two_lists_lack_is_forgotten(hidden: set[int]) -> None:
 def test_a_run_in_doubt_requests_the_second_check() -> None:
     world = Marked({0}, mark_is_ours=True)
     world.run({0}, MINUTE)
-    assert world.house.queue.second_checks[-1][2] == 60
+    assert world.stack.queue.second_checks[-1][2] == 60
 
 
 @pytest.mark.parametrize("restoring", [{"restoring": True}, {"restoring_pools": ("workers",)}], ids=str)
 def test_a_restore_ends_only_after_the_marks_are_off(restoring: dict[str, Any]) -> None:
     world = Marked({0}, mark_is_ours=True)
-    stored = world.house.store.load("demo")
-    world.house.store.save_record(stored.record, stored.control.model_copy(update=restoring), stored.versions)
+    stored = world.stack.store.load("demo")
+    world.stack.store.save_record(stored.record, stored.control.model_copy(update=restoring), stored.versions)
 
     def is_restoring() -> bool:
-        control = world.house.store.load("demo").control
+        control = world.stack.store.load("demo").control
         return control.restoring or bool(control.restoring_pools)
 
     for _ in range(2):

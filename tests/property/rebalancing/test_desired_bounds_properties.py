@@ -70,7 +70,7 @@ def test_members_without_an_owner_add_their_adopted_bounds(with_owner: list[Boun
 
 
 @given(BOUNDS, BOUNDS, BOUNDS, st.integers(0, 2))
-def test_annotations_tell_new_bounds_from_restored_ones(
+def test_annotations_report_new_bounds_from_restored_ones(
     wanted: Bounds, ours: Bounds, other: Bounds, which: int
 ) -> None:
     now = (wanted, ours, other)[which]
@@ -93,14 +93,14 @@ class Owners(RuleBasedStateMachine):
     def begin(self, desired_bounds: tuple[Bounds, ...], requested: tuple[int, ...]) -> None:
         self.wanted = dict(zip("abc", desired_bounds, strict=True))
         self.groups = {
-            zone: owned(zone, wish, requested=nodes)
-            for (zone, wish), nodes in zip(self.wanted.items(), requested, strict=True)
+            zone: owned(zone, desired, requested=nodes)
+            for (zone, desired), nodes in zip(self.wanted.items(), requested, strict=True)
         }
         self.state = PoolState()
-        self.unheard: set[str] = set()  # owners with a new wish that no look has told yet
+        self.unreported: set[str] = set()  # owners with a new value that no check has reported yet
         self.touched: set[str] = set()  # owners that we have written
 
-    def look(self) -> PoolPlan:
+    def check(self) -> PoolPlan:
         return only(list(self.groups.values()), NOTHING, self.state)
 
     def put(self, zone: str, bounds: Bounds, *, ours: bool, annotated: bool = True) -> None:
@@ -114,10 +114,10 @@ class Owners(RuleBasedStateMachine):
     @rule(written=st.integers(0, 9), annotated=st.booleans(), ends=st.booleans())
     def run(self, written: int, annotated: bool, ends: bool) -> None:
         """A run that may stop before the last of its patches, and before it closes its journal."""
-        plan = self.look()
-        told = {problem.facts["owner"] for problem in plan.report.problems if problem.kind == "new-intent"}
-        assert told == {str(self.groups[zone].owner.numbers.ref) for zone in self.unheard}
-        self.unheard.clear()
+        plan = self.check()
+        reported = {problem.facts["owner"] for problem in plan.report.problems if problem.kind == "new-intent"}
+        assert reported == {str(self.groups[zone].owner.numbers.ref) for zone in self.unreported}
+        self.unreported.clear()
         self.state = opened(plan, "01")
         patches = [(group.group, bounds) for group in plan.changes for bounds in bounds_of(group)]
         for found, bounds in patches[:written]:
@@ -127,29 +127,29 @@ class Owners(RuleBasedStateMachine):
         if ends and written >= len(patches):
             self.state = closed(plan, self.state)
 
-    @rule(zone=st.sampled_from("abc"), wish=SOME)
-    def somebody_says_something_else(self, zone: str, wish: Bounds) -> None:
+    @rule(zone=st.sampled_from("abc"), desired=SOME)
+    def another_says_something_else(self, zone: str, desired: Bounds) -> None:
         found, known = self.groups[zone], self.state.desired_bounds.get(f"uid-{zone}")
         ours = {known.bounds, *known.ours} if known is not None else set()
         said = found.ours.published.bounds if found.ours.published is not None else None
-        if wish in {*ours, said, self.wanted[zone]}:
+        if desired in {*ours, said, self.wanted[zone]}:
             return  # what stood there before, or could be ours: nobody could tell that from a fight or from us
-        self.put(zone, wish, ours=False)
-        self.wanted[zone] = wish
+        self.put(zone, desired, ours=False)
+        self.wanted[zone] = desired
         if zone in self.touched or known is not None:
-            self.unheard.add(zone)
+            self.unreported.add(zone)
 
     @rule(zone=st.sampled_from("abc"))
     def a_tool_puts_back_what_was_wanted(self, zone: str) -> None:
         self.put(zone, self.wanted[zone], ours=False)
 
-    @rule(zone=st.sampled_from("abc"), wish=SOME)
-    def the_object_is_made_anew(self, zone: str, wish: Bounds) -> None:
+    @rule(zone=st.sampled_from("abc"), desired=SOME)
+    def the_object_is_made_anew(self, zone: str, desired: Bounds) -> None:
         found = self.groups[zone]
         uid = f"{found.owner.numbers.ref.uid}+"
-        self.groups[zone] = owned(zone, wish, requested=found.requested, uid=uid)
-        self.wanted[zone] = wish
-        self.unheard.discard(zone)
+        self.groups[zone] = owned(zone, desired, requested=found.requested, uid=uid)
+        self.wanted[zone] = desired
+        self.unreported.discard(zone)
         self.touched.discard(zone)
 
     @rule(zone=st.sampled_from("abc"), nodes=st.integers(0, 6))
@@ -158,10 +158,10 @@ class Owners(RuleBasedStateMachine):
 
     @invariant()
     def what_people_last_said_counts(self) -> None:
-        pool = self.look()
-        assert pool.max == sum(wish.max for wish in self.wanted.values())
-        assert pool.min == sum(wish.min for wish in self.wanted.values())
-        assert pool.adopted == {str(key(zone)): wish for zone, wish in self.wanted.items()}
+        pool = self.check()
+        assert pool.max == sum(desired.max for desired in self.wanted.values())
+        assert pool.min == sum(desired.min for desired in self.wanted.values())
+        assert pool.adopted == {str(key(zone)): desired for zone, desired in self.wanted.items()}
 
 
 Owners.TestCase.settings = settings(max_examples=60, stateful_step_count=10)

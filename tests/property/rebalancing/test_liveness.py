@@ -44,7 +44,7 @@ def test_thaws_at_any_moment_add_what_was_said_and_cost_other_groups_nothing(fir
             pytest.fail(_story(simulate(case), f"seed {seed}, made smaller: {_fault(simulate(case)) or fault}"))
 
 
-# Static shares reach less, and Lax-Greedy may pass PoolMaximum between two looks; but neither leaves anybody waiting.
+# Static shares reach less, and Lax-Greedy may pass PoolMaximum between two checks; but with neither do pods wait.
 @pytest.mark.parametrize("strategy", [LAX_GREEDY, BACKWARD_COMPATIBLE])
 def test_other_strategies_meet_demand_too(strategy: Strategy) -> None:
     for seed in range(60):

@@ -1,4 +1,4 @@
-"""Moves, as plans: what leaves a failing zone arrives elsewhere, whatever the pool looks like and wherever it stops."""
+"""Moves, as plans: what leaves a failing zone arrives elsewhere, whatever the pool is like and wherever it stops."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,7 +109,7 @@ def test_deltas_of_a_move_add_up(world: World) -> None:
 
 
 def _owing(world: World, owed: int) -> World:
-    """The same world after a move that gave up ``owed`` replicas and was interrupted before anybody took one."""
+    """The same world after a move that gave up ``owed`` replicas and was interrupted before another group took one."""
     (pool,) = world.plan().pools
     move = Move(id="interrupted", unplaced=owed, steps={})
     state = replace(world.state, pools={pool.id: replace(pool.next_state, move=move)})

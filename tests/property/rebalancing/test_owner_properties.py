@@ -102,10 +102,12 @@ def test_a_surge_is_distributed_over_zones(total: int, zones: int, surge: int) -
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 99), st.booleans())
 def test_a_node_pool_keeps_replicas_within_its_autoscaling(low: int, room: int, replicas: int, known: bool) -> None:
     pool = {"spec": {"autoScaling": {"min": low, "max": max(1, low + room)}}}
-    told_low, told_high, wanted = NodePoolOperator.size(pool, {"status": {"capacity": {}} if known else {}}, replicas)
-    assert told_low <= wanted <= told_high == max(1, low + room)
-    assert told_low == (low or (0 if known else 1))
-    if told_low <= replicas <= told_high:
+    reported_low, reported_high, wanted = NodePoolOperator.size(
+        pool, {"status": {"capacity": {}} if known else {}}, replicas
+    )
+    assert reported_low <= wanted <= reported_high == max(1, low + room)
+    assert reported_low == (low or (0 if known else 1))
+    if reported_low <= replicas <= reported_high:
         assert wanted == replicas
 
 

@@ -1,4 +1,4 @@
-"""What must hold for every plan, whatever the cluster looks like."""
+"""What must hold for every plan, whatever the cluster is like."""
 
 from collections import Counter
 from dataclasses import replace
@@ -189,7 +189,7 @@ def test_every_group_is_in_one_pool_or_skipped_and_has_a_reason(world: World) ->
 
 @given(clusters() | pools())
 def test_an_unchanged_cluster_is_not_patched(world: World) -> None:
-    """Applied, and looked at again without anything having moved, a plan settles within three rounds and stays so."""
+    """Applied, and checked again without anything having moved, a plan settles within three rounds and stays so."""
     for rounds in range(4):
         found = world.plan()
         if not found.changes:
@@ -223,12 +223,12 @@ def test_maxima_between_patches_stay_below_the_old_or_new_sum(world: World) -> N
     assume(all(bounds is None or bounds.max >= requested for bounds, requested in now.values()))
     end = {planned.group.key: (planned.bounds, planned.requested) for planned in found.groups}
 
-    def total(look: dict) -> int:
+    def total(check: dict) -> int:
         # Cluster Autoscaler does not see a group without bounds.
-        return sum(bounds.max for bounds, _ in look.values() if bounds is not None)
+        return sum(bounds.max for bounds, _ in check.values() if bounds is not None)
 
     unseen = sum(requested for bounds, requested in now.values() if bounds is None)
-    # Somebody's least max is written before what another group gives up, where that stands on two objects.
+    # The least max of an owner is written before what another group gives up, where that stands on two objects.
     insisted = sum(planned.group.owner.least_max for planned in found.groups if planned.group.bounds is None)
     limit = max(total(now) + unseen, total(end)) + insisted
     for planned in in_safe_order(found.changes):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from tests.builders import MINUTE, key, zones
-from tests.house import House
+from tests.stack import Stack
 
 #: What a person does to a group, and how many minutes pass afterwards.
 EVENTS = st.tuples(
@@ -40,22 +40,22 @@ def test_a_pool_that_no_program_reads_rests_after_the_last_change(
     failed: str | None,
 ) -> None:
     pools = [{"name": "workers", "min": minimum, "max": max(3, sum(replicas) + free), "strategy": strategy}]
-    house = House(zones(replicas, bounds=[(0, 9)] * 3), pools=pools, autoscaler="none")
+    stack = Stack(zones(replicas, bounds=[(0, 9)] * 3), pools=pools, autoscaler="none")
     if failed:
-        house.fail(failed)
+        stack.fail(failed)
     for zone, change, minutes in events:
-        house.cluster.change(key(zone), **change)
-        live(house, [MINUTE] * minutes)
-    live(house, [MINUTE] * (5 if failed is None else 200))
-    house.cluster.applied.clear()
-    live(house, LATER)
-    assert house.cluster.applied == []
+        stack.cluster.change(key(zone), **change)
+        live(stack, [MINUTE] * minutes)
+    live(stack, [MINUTE] * (5 if failed is None else 200))
+    stack.cluster.applied.clear()
+    live(stack, LATER)
+    assert stack.cluster.applied == []
 
 
-def live(house: House, steps: list[timedelta]) -> None:
+def live(stack: Stack, steps: list[timedelta]) -> None:
     for step in steps:
-        house.clock.at += step - MINUTE
-        house.run()
-        for group in list(house.cluster.groups.values()):
+        stack.clock.at += step - MINUTE
+        stack.run()
+        for group in list(stack.cluster.groups.values()):
             if group.running != group.requested:
-                house.cluster.change(group.key, running=group.requested)
+                stack.cluster.change(group.key, running=group.requested)

@@ -1,4 +1,4 @@
-"""A Shoot's maximum, whatever happens around it: no node is lost by us, and nobody's wish."""
+"""A Shoot's maximum, whatever happens around it: no node is lost by us, and nobody's value."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,7 +73,7 @@ class Reliefs(RuleBasedStateMachine):
 
     @rule()
     def gardener(self) -> None:
-        """The Shoot is carried out: minutes after it was written, so that a look has come in between."""
+        """The Shoot is carried out: minutes after it was written, so that a check has come in between."""
         seed = self.seed
         if not self.asked:
             seed.write(1)
@@ -85,7 +85,7 @@ class Reliefs(RuleBasedStateMachine):
 
     @precondition(lambda self: self.seed.copied == self.seed.maximum)
     @rule(number=st.integers(3, 30))
-    def wish_anew(self, number: int) -> None:
+    def desired_anew(self, number: int) -> None:
         pools = self.seed.state.pools.values()
         if any(pool.relief is not None and number in pool.relief.ours for pool in pools):
             return  # by chance what we wrote: it is taken for ours, and that is the price
@@ -96,7 +96,7 @@ class Reliefs(RuleBasedStateMachine):
     def what_people_want_counts(self) -> None:
         """Whatever stands there. Before Gardener has followed, the number of before counts."""
         if hasattr(self, "seed") and self.seed.copied == self.seed.maximum:
-            assert self.seed.look().max == self.user_max
+            assert self.seed.check().max == self.user_max
 
 
 Reliefs.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

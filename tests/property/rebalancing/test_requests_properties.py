@@ -1,4 +1,4 @@
-"""Growth on request, whatever the pool looks like: never past a max, never where the pods do not fit, and even."""
+"""Growth on request, whatever the pool is like: never past a max, never where the pods do not fit, and even."""
 
 from datetime import timedelta
 
@@ -174,7 +174,7 @@ def test_giving_back_keeps_minima_and_takes_fenced_zones_last(world: World, want
             assert total >= pool.min
     if any(gone[planned.group.key.name] for planned in pool.groups if planned.state is State.FENCED):
         for planned in pool.groups:
-            # What this very look raises is not there yet to be given back.
+            # What this very check raises is not there yet to be given back.
             if planned.state in (State.HEALTHY, State.PROBING) and planned.requested <= planned.group.requested:
                 assert planned.requested <= _floor(planned.group)
 

@@ -1,4 +1,4 @@
-"""A zone that delivers again: how many machines may be on their way there, however its nodes come and are looked at."""
+"""A zone that delivers again: how many machines may be on their way there, however its nodes come and are checked."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ class Recovering:
         self.made: list[datetime] = []
 
     def room(self, *, waiting: int = 0) -> int:
-        """How many machines may be on their way, as a look finds it."""
+        """How many machines may be on their way, as a check finds it."""
         self.now += timedelta(seconds=30)
         groups = (self._zone(waiting), group("b", 4), group("c", 4))
         found = plan(Observation(groups=groups), self.state, POLICY, self.now)
@@ -61,7 +61,7 @@ def test_a_failure_restarts_slow_start(came: int, before: int, after: int) -> No
     zone.room()
     zone.running = came
     zone.room()
-    zone.running += before  # between the last look and the failure
+    zone.running += before  # between the last check and the failure
     zone.made += [zone.now] * before
     zone.now += MINUTE
     failed = record_failure(zone.state.groups[ZONE], zone.now, FailureClass.CAPACITY, "", BackoffPolicy(), now=zone.now)

@@ -1,4 +1,4 @@
-"""A cluster that is steady is glanced at, and that misses nothing, whatever happens between looks."""
+"""A steady cluster gets a quick check, and that misses nothing, whatever happens between checks."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -13,7 +13,7 @@ from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from tests.builders import key, zones
-from tests.house import House
+from tests.stack import Stack
 
 Triple = tuple[int, int, int]
 counts = st.tuples(*[st.integers(0, 5)] * 3)
@@ -22,29 +22,29 @@ names = st.sampled_from([strategy.name for strategy in STRATEGIES])
 moments = st.timedeltas(timedelta(seconds=1), timedelta(days=3))
 
 
-def settled_house(running: Triple, numbers: tuple[int, int], strategy: str) -> House:
+def settled_stack(running: Triple, numbers: tuple[int, int], strategy: str) -> Stack:
     low, high = min(numbers), max(numbers)
     pools = [{"name": "workers", "min": low, "max": high, "strategy": strategy}]
-    house = House(zones(running, bounds=[(0, 9)] * 3), pools=pools)
+    stack = Stack(zones(running, bounds=[(0, 9)] * 3), pools=pools)
     for _ in range(10):
-        house.run()
-        for member in list(house.cluster.groups.values()):
-            house.cluster.change(member.key, running=member.requested)
-    house.clock.at += timedelta(hours=4)
-    return house
+        stack.run()
+        for member in list(stack.cluster.groups.values()):
+            stack.cluster.change(member.key, running=member.requested)
+    stack.clock.at += timedelta(hours=4)
+    return stack
 
 
 @given(running=counts, numbers=pool_numbers, strategy=names, later=st.lists(moments, min_size=1, max_size=4))
 def test_time_changes_no_steady_plan(
     running: Triple, numbers: tuple[int, int], strategy: str, later: list[timedelta]
 ) -> None:
-    house = settled_house(running, numbers, strategy)
-    stored, observation = house.store.load("demo"), house.cluster.observe()
-    plan = plan_for(stored, stored.policy, observation, house.clock.at)
+    stack = settled_stack(running, numbers, strategy)
+    stored, observation = stack.store.load("demo"), stack.cluster.observe()
+    plan = plan_for(stored, stored.policy, observation, stack.clock.at)
     if not is_steady(stored, observation, plan):
         return
     for time in later:
-        again = plan_for(stored, stored.policy, observation, house.clock.at + time)
+        again = plan_for(stored, stored.policy, observation, stack.clock.at + time)
         assert replace(again, now=plan.now) == plan
         assert evaluate(stored.cluster_health, again, stored.state.groups, timedelta(minutes=5)) == ClusterHealth()
 
@@ -61,48 +61,48 @@ happenings = st.sampled_from(["order", "node", "edit", "fail", "pause", "resume"
 def test_quick_checks_request_the_runs_of_full_checks(
     running: Triple, numbers: tuple[int, int], strategy: str, story: list[tuple[str, str, int]]
 ) -> None:
-    house = settled_house(running, numbers, strategy)
-    quiet(house)
+    stack = settled_stack(running, numbers, strategy)
+    quiet(stack)
     for what, zone, number in story:
-        happen(house, what, zone, number)
-        house.clock.at += timedelta(minutes=1)
+        happen(stack, what, zone, number)
+        stack.clock.at += timedelta(minutes=1)
         asked = []
-        for steady_clusters in (house.store.steady_clusters, nothing_known):
-            house.queue.requests.clear()
-            with patch.object(house.store, "steady_clusters", steady_clusters):
-                house.look(("demo",), lambda: 60)
-            asked.append(sorted(why for _, why in house.queue.requests.values() if why != "nothing to be done"))
+        for steady_clusters in (stack.store.steady_clusters, nothing_known):
+            stack.queue.requests.clear()
+            with patch.object(stack.store, "steady_clusters", steady_clusters):
+                stack.check(("demo",), lambda: 60)
+            asked.append(sorted(why for _, why in stack.queue.requests.values() if why != "nothing to be done"))
         assert asked[0] == asked[1]
         if number > 4:
-            house.run()
-            quiet(house)
+            stack.run()
+            quiet(stack)
 
 
 def nothing_known(_: object) -> dict[str, SteadyCluster]:
     return {}
 
 
-def quiet(house: House) -> None:
-    """A quarter of an hour of looks with the runs that they ask for, and nothing else, or until it is steady."""
+def quiet(stack: Stack) -> None:
+    """A quarter of an hour of checks with the runs that they ask for, and nothing else, or until it is steady."""
     for _ in range(16):
-        if house.store.steady_clusters(["demo"]):
+        if stack.store.steady_clusters(["demo"]):
             return
-        house.looks()
-        house.carry_out()
+        stack.checks()
+        stack.carry_out()
 
 
-def happen(house: House, what: str, zone: str, number: int) -> None:
-    group = house.cluster.groups[key(zone)]
+def happen(stack: Stack, what: str, zone: str, number: int) -> None:
+    group = stack.cluster.groups[key(zone)]
     match what:
         case "order":
-            house.cluster.change(key(zone), requested=number)
+            stack.cluster.change(key(zone), requested=number)
         case "node":
-            house.cluster.change(key(zone), running=group.requested)
+            stack.cluster.change(key(zone), running=group.requested)
         case "edit":
-            house.cluster.change(key(zone), pool_max=number + 3)
+            stack.cluster.change(key(zone), pool_max=number + 3)
         case "fail":
-            if key(zone) not in house.state.groups:
-                house.fail(zone)
-                house.run()
+            if key(zone) not in stack.state.groups:
+                stack.fail(zone)
+                stack.run()
         case "pause" | "resume":
-            house.ask(what)
+            stack.ask(what)

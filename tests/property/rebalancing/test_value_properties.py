@@ -26,9 +26,9 @@ def _read_or_refuse(read: Callable[[Any], Any], value: object) -> Any:
     try:
         return read(value)
     except BadValueError as error:
-        told = str(error)
-    assert told
-    assert "\n" not in told
+        reported = str(error)
+    assert reported
+    assert "\n" not in reported
     return None
 
 

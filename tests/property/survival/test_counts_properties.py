@@ -89,9 +89,9 @@ def test_a_level_pool_orders_as_few_nodes_as_any_way_to_survive_needs(
     fewest = min(sum(way) for way in ways if sum(way) - max(way) >= minimum)
     play = Played(zones(start), surviving(numbers(minimum, 40, strategy)))
     for _ in range(4):
-        play.look(60)
+        play.check(60)
         arrive(play)
-    pool = play.look(60)
+    pool = play.check(60)
     assert sum(requested(pool)) == fewest
     assert survives(pool)
 
@@ -122,15 +122,15 @@ def test_an_autoscaler_within_the_mins_takes_no_node_that_survival_needs(
     policy = surviving(numbers(minimum, 1000, strategy))
     play = Played(groups, replace(policy, settings=replace(policy.settings, level=level)))
     for _ in range(6):
-        play.look(60)
+        play.check(60)
         arrive(play)
-    pool = play.look(60)
+    pool = play.check(60)
     assert survives(pool)
     for zone, nodes in takes:
         group = pool.groups[zone % len(pool.groups)]
         assert group.bounds is not None
         left = max(group.bounds.min, group.requested - nodes)
-        pool = play.look(60, **{str(group.group.identity.zone): left})
+        pool = play.check(60, **{str(group.group.identity.zone): left})
         assert survives(pool)
         assert not any(planned.requested != planned.group.requested for planned in pool.groups)
 

@@ -98,7 +98,7 @@ def test_what_is_ordered_suffices(nodes: Sizes) -> None:
     assume(not survives(nodes))
     play = Played(list(seen(nodes).groups), POLICY)
     play.workload = workload_of(nodes)
-    pool = play.look()
+    pool = play.check()
     assert sum(requested(pool)) > sum(map(len, nodes.values()))
     more = {
         zone: [*nodes[zone], *[[]] * (count - len(nodes[zone]))]
@@ -107,7 +107,7 @@ def test_what_is_ordered_suffices(nodes: Sizes) -> None:
     assert survives(more)
     arrive(play)
     play.workload = workload_of(more)
-    pool = play.look(60)
+    pool = play.check(60)
     assert requested(pool) == tuple(map(len, more.values()))
     assert pool.survival is not None
     assert pool.survival.survives
@@ -134,10 +134,10 @@ def valleys(draw: st.DrawFn, **fields: Any) -> Valley:
     return Valley(apps, nodes=nodes, survive_zones="1", **fields)
 
 
-def rest(valley: Valley, looks: int = 150) -> None:
+def rest(valley: Valley, checks: int = 150) -> None:
     """Until nothing has changed for 25 checks. Then no pod waits, and the loss of any zone leaves every pod a place."""
     quiet, before = 0, None
-    for _ in range(looks):
+    for _ in range(checks):
         valley.live(1)
         now = valley.ordered, tuple(valley.removed), tuple(valley.requested().items())
         quiet, before = (quiet + 1 if now == before else 0), now

@@ -44,8 +44,8 @@ from evenkeel_cli.answers import print_answer, print_plan
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import FakeCluster, FakeWorkload, plenty, record, register_again
-from tests.house import NUMBERS, RECORD, House, replaced_first
 from tests.parts import replace
+from tests.stack import NUMBERS, RECORD, Stack, replaced_first
 from tests.workloads import node, pod, template
 
 LOW = {"pool_min": 0, "pool_max": 2}
@@ -58,83 +58,83 @@ def two_pools() -> list[NodeGroup]:
     return [group(zone, 2, pool=pool, **fields) for pool in ("workers", "other") for zone in "ab"]
 
 
-def impair(house: House, zone: str, stated_at: datetime) -> None:
+def impair(stack: Stack, zone: str, stated_at: datetime) -> None:
     """Impair the zone for half an hour, as an operator does."""
     impaired = ZoneRecord(statements={"operator": ZoneStatement(until=NOW + 30 * MINUTE, stated_at=stated_at)})
-    house.store.save_zone("demo", "-", zone, impaired, None)
+    stack.store.save_zone("demo", "-", zone, impaired, None)
 
 
-def fixes(house: House) -> list[dict[str, Any]]:
+def fixes(stack: Stack) -> list[dict[str, Any]]:
     """Return the decisions that fixed a number, the newest first."""
-    return [decision for decision in house.decisions() if "fixed" in decision]
+    return [decision for decision in stack.decisions() if "fixed" in decision]
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def stack() -> Stack:
+    return Stack()
 
 
 @pytest.fixture
-def pools() -> House:
-    return House(two_pools())
+def pools() -> Stack:
+    return Stack(two_pools())
 
 
 class TestStatus:
     def test_every_pool_is_shown_by_zone_with_its_nodes_and_state(self) -> None:
-        house = House(zones((2, 2, 2), (2, 2, 1), bounds=[(1, 9)] * 3))
-        house.fail("c")
-        (pool,) = house.ask("status")["pools"]
+        stack = Stack(zones((2, 2, 2), (2, 2, 1), bounds=[(1, 9)] * 3))
+        stack.fail("c")
+        (pool,) = stack.ask("status")["pools"]
         assert (pool["name"], pool["min"], pool["max"], pool["valid"]) == ("workers", 3, 12, True)
         shown = [(group["zone"], group["running"], group["state"]) for group in pool["groups"]]
         assert shown == [("a", 2, "healthy"), ("b", 2, "healthy"), ("c", 1, "fenced")]
         failure = {"class": "capacity", "failures": 1, "last": "2026-01-15T12:00:00Z", "message": "no room"}
         assert [group["failure"] for group in pool["groups"]] == [None, None, failure]
 
-    def test_a_fence_and_an_impaired_zone_have_a_start_and_an_end(self, house: House) -> None:
+    def test_a_fence_and_an_impaired_zone_have_a_start_and_an_end(self, stack: Stack) -> None:
         def state(index: int) -> tuple[str, ...]:
-            group = house.ask("status")["pools"][0]["groups"][index]
+            group = stack.ask("status")["pools"][0]["groups"][index]
             return group["state"], group["since"], group["until"]
 
-        house.fail("a")
-        impair(house, "b", NOW - MINUTE)
-        house.clock.at += 2 * MINUTE
+        stack.fail("a")
+        impair(stack, "b", NOW - MINUTE)
+        stack.clock.at += 2 * MINUTE
         assert state(0) == ("fenced", "2026-01-15T12:00:00Z", "2026-01-15T12:05:00Z")
         assert state(1) == ("fenced", "2026-01-15T11:59:00Z", "2026-01-15T12:30:00Z")
-        house.clock.at += 10 * MINUTE
+        stack.clock.at += 10 * MINUTE
         assert state(0) == ("probing", "2026-01-15T12:05:00Z", None)
 
     def test_a_pools_own_backoff_counts_without_the_cluster_too(self) -> None:
         longer = {"initial": 1800, "longest": 3600, "forget_after": 21600}
-        house = House(pools=[{**NUMBERS[0], "backoff": longer}])
-        house.fail("a", BackoffEntry.model_validate(longer).policy())
-        house.run()
-        house.clock.at = NOW + timedelta(hours=4)  # forgotten by the cluster's backoff, and not by the pool's
-        assert house.ask("status")["pools"][0]["groups"][0]["state"] == "probing"
-        house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
-        assert house.ask("status")["groups"][str(key("a"))]["state"] == "probing"
+        stack = Stack(pools=[{**NUMBERS[0], "backoff": longer}])
+        stack.fail("a", BackoffEntry.model_validate(longer).policy())
+        stack.run()
+        stack.clock.at = NOW + timedelta(hours=4)  # forgotten by the cluster's backoff, and not by the pool's
+        assert stack.ask("status")["pools"][0]["groups"][0]["state"] == "probing"
+        stack.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+        assert stack.ask("status")["groups"][str(key("a"))]["state"] == "probing"
 
     def test_held_groups_have_the_reasons_of_the_plan(self) -> None:
         frozen = group("a", 2, bounds=(1, 9), frozen_because=stated("rolling out"))
-        house = House([frozen, group("b", 3, running=1, bounds=(1, 9)), group("c", 0, closed_because=stated("no cpu"))])
-        house.fail("b")
-        held = [found["held"] for found in house.ask("status")["pools"][0]["groups"]]
+        stack = Stack([frozen, group("b", 3, running=1, bounds=(1, 9)), group("c", 0, closed_because=stated("no cpu"))])
+        stack.fail("b")
+        held = [found["held"] for found in stack.ask("status")["pools"][0]["groups"]]
         assert held[0] == ["frozen: rolling out"]
         assert held[1][0].startswith("fenced until ")
         assert held[2] == ["no cpu"]
-        assert house.ask("status")["pools"][0]["groups"][1]["requested"]["to"] == 1
+        assert stack.ask("status")["pools"][0]["groups"][1]["requested"]["to"] == 1
 
     def test_status_and_plan_say_what_a_thaw_can_add(self) -> None:
         paused = group("a", 2, bounds=(1, 9), frozen_because=Reason.of(Rule.OBJECT_PAUSED))
-        house = House([paused, group("b", 3, bounds=(1, 9)), group("c", 3, bounds=(1, 9))])
+        stack = Stack([paused, group("b", 3, bounds=(1, 9)), group("c", 3, bounds=(1, 9))])
         says = "workers-a cannot grow now: once that ends, the pool may pass PoolMaximum 12 by 7 nodes"
-        assert house.ask("status")["pools"][0]["notes"][0].startswith(says)
-        assert house.ask("plan")["plan"]["pools"][0]["notes"][0].startswith(says)
+        assert stack.ask("status")["pools"][0]["notes"][0].startswith(says)
+        assert stack.ask("plan")["plan"]["pools"][0]["notes"][0].startswith(says)
 
-    def test_status_of_an_unreadable_cluster_shows_the_stored_state(self, house: House) -> None:
-        house.fail("a")
-        house.run()
-        house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
-        answer = house.ask("status")
+    def test_status_of_an_unreadable_cluster_shows_the_stored_state(self, stack: Stack) -> None:
+        stack.fail("a")
+        stack.run()
+        stack.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+        answer = stack.ask("status")
         assert answer["ok"] is True
         assert answer["pools"] == []
         assert answer["unread"] == "demo does not answer"
@@ -143,24 +143,24 @@ class TestStatus:
         assert group["backoffUntil"] == "2026-01-15T12:05:00Z"
         assert len(answer["decisions"]) == 1
 
-    def test_the_message_has_the_age_of_the_last_decision(self, house: House) -> None:
-        house.run()
+    def test_the_message_has_the_age_of_the_last_decision(self, stack: Stack) -> None:
+        stack.run()
         for passed, words in ((0, "just now"), (1, "1 minute ago"), (7200, "2 hours ago"), (259200, "3 days ago")):
-            house.clock.at = NOW + MINUTE + timedelta(seconds=max(passed, 60 * (passed > 0)))
-            assert house.ask("status")["message"].endswith(f"last decision {words}")
+            stack.clock.at = NOW + MINUTE + timedelta(seconds=max(passed, 60 * (passed > 0)))
+            assert stack.ask("status")["message"].endswith(f"last decision {words}")
 
-    def test_the_message_counts_held_groups_and_names_the_cluster_mode(self, house: House) -> None:
-        impair(house, "b", NOW)  # nothing is remembered of the groups of an impaired zone
-        assert house.ask("status")["message"] == "demo: on, no incident; node groups: 1 fenced"
-        house.ask("pause", pool="workers")
-        assert house.ask("status")["message"] == "demo: on, no incident; node groups: 3 frozen"
-        house.ask("pause", until="2026-01-15T13:00:00Z")
-        assert house.ask("status")["message"].startswith("demo: paused until 2026-01-15T13:00:00Z, ")
-        house.ask("restore")
-        assert house.ask("status")["message"].startswith("demo: being restored, ")
+    def test_the_message_counts_held_groups_and_names_the_cluster_mode(self, stack: Stack) -> None:
+        impair(stack, "b", NOW)  # nothing is remembered of the groups of an impaired zone
+        assert stack.ask("status")["message"] == "demo: on, no incident; node groups: 1 fenced"
+        stack.ask("pause", pool="workers")
+        assert stack.ask("status")["message"] == "demo: on, no incident; node groups: 3 frozen"
+        stack.ask("pause", until="2026-01-15T13:00:00Z")
+        assert stack.ask("status")["message"].startswith("demo: paused until 2026-01-15T13:00:00Z, ")
+        stack.ask("restore")
+        assert stack.ask("status")["message"].startswith("demo: being restored, ")
 
-    def test_a_plan_of_a_stack_is_printed_as_a_plan_of_files(self, house: House) -> None:
-        answer, of_stack, of_files = house.ask("plan"), StringIO(), StringIO()
+    def test_a_plan_of_a_stack_is_printed_as_a_plan_of_files(self, stack: Stack) -> None:
+        answer, of_stack, of_files = stack.ask("plan"), StringIO(), StringIO()
         print_answer(answer, Console(file=of_stack, width=200))
         ids = ["cluster-api/default/workers"]
         print_plan(Console(file=of_files, width=200), answer["plan"], ids, answer["message"])
@@ -168,11 +168,11 @@ class TestStatus:
         assert of_files.getvalue().startswith("cluster-api/default/workers: ")
         assert "running" in of_files.getvalue()
 
-    def test_the_table_shows_ages_and_outcomes(self, house: House) -> None:
-        house.fail("a")
-        house.answer_writes(RejectedError("max is too large"), "workers-c")
-        house.run()
-        answer = house.ask("status")
+    def test_the_table_shows_ages_and_outcomes(self, stack: Stack) -> None:
+        stack.fail("a")
+        stack.answer_writes(RejectedError("max is too large"), "workers-c")
+        stack.run()
+        answer = stack.ask("status")
         quote = StringIO()
         print_answer(answer, Console(file=quote, width=160))
         reported = quote.getvalue()
@@ -181,13 +181,13 @@ class TestStatus:
         assert "2026-01-15T12:01:00Z (just now) workers: " in reported
         assert "workers-c rejected: max is too large" in reported
 
-    def test_live_status_of_all_reads_every_cluster_and_names_broken_ones(self, house: House) -> None:
-        house.register_another("another", FakeCluster(zones((1, 1))))
-        house.register_another("away", ClusterUnavailableError("away does not answer"))
-        house.register_another("garbage", ClusterUnavailableError("unused"))
-        house.store.plant("garbage", "{")
+    def test_live_status_of_all_reads_every_cluster_and_names_broken_ones(self, stack: Stack) -> None:
+        stack.register_another("another", FakeCluster(zones((1, 1))))
+        stack.register_another("away", ClusterUnavailableError("away does not answer"))
+        stack.register_another("garbage", ClusterUnavailableError("unused"))
+        stack.store.plant("garbage", "{")
         for cluster in (None, "*"):
-            answers = {one["cluster"]: one for one in house.ask("status", cluster, live=True)["clusters"]}
+            answers = {one["cluster"]: one for one in stack.ask("status", cluster, live=True)["clusters"]}
             assert list(answers) == ["another", "away", "demo", "garbage"]
             assert "pools" in answers["another"]
             assert answers["demo"]["pools"]
@@ -200,30 +200,30 @@ class TestStatus:
         "error", [ValueError("b'Bearer s3cr3t'"), TypeError("s3cr3t"), UnicodeError("s3cr3t"), MemoryError("s3cr3t")]
     )
     def test_an_error_of_one_cluster_is_reported_without_its_text(self, step: str, error: Exception) -> None:
-        house = House()
+        stack = Stack()
         broken = FakeCluster([])
         broken.unreadable = error
-        house.register_another("broken", broken if step == "read" else error)
+        stack.register_another("broken", broken if step == "read" else error)
         kind = type(error).__name__
         for action, fields in (("status", {"live": True}), ("validate", {})):
-            answer = house.ask(action, "*", **fields)
+            answer = stack.ask(action, "*", **fields)
             clusters = {one["cluster"]: one for one in answer["clusters"]}
             assert clusters["demo"]["ok"]
             assert clusters["demo"]["pools"] or action == "validate"
             assert f"broken: {kind} while it was {step}" in json.dumps(clusters["broken"])
             assert "s3cr3t" not in json.dumps(answer)
-        page = page_for(house.ask("status", "*", live=True), Theme.LIGHT, NOW)
+        page = page_for(stack.ask("status", "*", live=True), Theme.LIGHT, NOW)
         assert kind in page
         assert "workers" in page
         assert "s3cr3t" not in page
 
-    def test_a_cluster_without_time_left_has_an_error(self, house: House) -> None:
-        answer = house.operate({"action": "status", "live": True}, lambda: 2.0)
+    def test_a_cluster_without_time_left_has_an_error(self, stack: Stack) -> None:
+        answer = stack.operate({"action": "status", "live": True}, lambda: 2.0)
         assert answer["clusters"][0]["message"] == "demo: the time is over: ask for this cluster alone"
 
 
 class TestSinglePools:
-    def test_a_paused_pool_is_read_and_not_written(self, pools: House) -> None:
+    def test_a_paused_pool_is_read_and_not_written(self, pools: Stack) -> None:
         assert "workers of demo is paused until resumed" in pools.ask("pause", pool="workers")["message"]
         pools.settle()
         assert pools.patched() == {"other-a", "other-b"}
@@ -233,7 +233,7 @@ class TestSinglePools:
         assert pools["workers"]["starved"] == 0
         assert {found["state"] for found in pools["other"]["groups"]} == {"healthy"}
 
-    def test_a_pause_with_an_end_expires(self, pools: House) -> None:
+    def test_a_pause_with_an_end_expires(self, pools: Stack) -> None:
         pools.ask("pause", pool="workers", until="2026-01-15T12:02:30Z")
         status = pools.ask("status")
         assert status["pausedPools"] == {"workers": "2026-01-15T12:02:30Z"}
@@ -245,7 +245,7 @@ class TestSinglePools:
         assert len(pools.patched()) == 4
         assert pools.ask("status")["pausedPools"] == {}
 
-    def test_a_resume_ends_its_own_pause_only(self, pools: House) -> None:
+    def test_a_resume_ends_its_own_pause_only(self, pools: Stack) -> None:
         for fields in ({"pool": "workers"}, {"pool": "other"}, {}):
             pools.ask("pause", **fields)
         assert pools.ask("resume")["message"].endswith("still paused: pool other, workers")
@@ -262,7 +262,7 @@ class TestSinglePools:
         ],
     )
     def test_registering_again_keeps_the_controls_unless_the_record_resets_them(
-        self, pools: House, action: str, fields: dict[str, Any], says: str, reset: dict[str, Any]
+        self, pools: Stack, action: str, fields: dict[str, Any], says: str, reset: dict[str, Any]
     ) -> None:
         pools.ask(action, **fields)
         control = pools.control
@@ -271,33 +271,33 @@ class TestSinglePools:
         pools.ask("register", record={**RECORD, **reset})
         assert pools.control == ControlRecord()
 
-    def test_a_new_record_may_contain_controls(self, house: House) -> None:
+    def test_a_new_record_may_contain_controls(self, stack: Stack) -> None:
         fix = {"pool": "workers", "before": 12, "after": 13}
         controls = {"paused": True, "paused_pools": {"gpu": None}, "leaving_pools": ["old"], "fixes": [fix]}
-        house.ask("register", cluster="new", record={**RECORD, **controls})
-        assert house.store.load("new").control == ControlRecord(
+        stack.ask("register", cluster="new", record={**RECORD, **controls})
+        assert stack.store.load("new").control == ControlRecord(
             paused=True, paused_pools={"gpu": None}, restoring_pools=("old",), fixes=(FixEntry.model_validate(fix),)
         )
 
-    def test_an_unknown_pool_is_refused_with_the_nearest_name(self, pools: House) -> None:
+    def test_an_unknown_pool_is_refused_with_the_nearest_name(self, pools: Stack) -> None:
         for action in ("pause", "resume", "restore"):
             message = pools.refused(action, pool="wokers")
             assert message.startswith("pool is 'wokers': demo has no such pool: it has other, workers")
             assert message.endswith("did you mean workers?")
 
-    def test_a_pool_that_is_known_can_be_paused_while_the_cluster_is_away(self, pools: House) -> None:
+    def test_a_pool_that_is_known_can_be_paused_while_the_cluster_is_away(self, pools: Stack) -> None:
         pools.cluster.unreadable = ClusterUnavailableError("demo does not answer")
         assert pools.ask("pause", pool="workers")["ok"]
         assert "demo does not answer" in pools.refused("pause", pool="other")
 
     def test_pools_of_one_name_differ_by_id(self) -> None:
         here, there = group("a", 2, bounds=(1, 9)), group("a", 2, bounds=(1, 9), key=key("a", namespace="two"))
-        house = House([here, there])
-        house.ask("pause", pool="cluster-api/two/workers")
-        states = [pool["groups"][0]["state"] for pool in house.ask("status")["pools"]]
+        stack = Stack([here, there])
+        stack.ask("pause", pool="cluster-api/two/workers")
+        states = [pool["groups"][0]["state"] for pool in stack.ask("status")["pools"]]
         assert states == ["healthy", "frozen"]
 
-    def test_a_pause_is_never_cut_short_by_another(self, pools: House) -> None:
+    def test_a_pause_is_never_cut_short_by_another(self, pools: Stack) -> None:
         """`pause --all --for 2h` must not end a pause without an end two hours later."""
         for pool in ({}, {"pool": "workers"}):
             pools.ask("pause", **pool)
@@ -312,7 +312,7 @@ class TestSinglePools:
         pools.ask("pause", **{"for": "3h"})
         assert pools.control.paused_until == pools.clock.at + 180 * MINUTE
 
-    def test_a_list_of_resume_names_the_author_of_the_pause(self, pools: House) -> None:
+    def test_a_list_of_resume_names_the_author_of_the_pause(self, pools: Stack) -> None:
         pools.ask("pause", by="jane", reason="ticket 7", **{"for": "2h"})
         (listed,) = pools.ask("resume", None, all=True, list=True)["clusters"]
         assert listed["message"] == "demo: it is still paused until 2026-01-15T14:00:00Z, by jane (ticket 7)"
@@ -324,7 +324,7 @@ class TestResumeAfterRestore:
     @pytest.mark.parametrize("pool", POOL, ids=["cluster", "pool"])
     @pytest.mark.parametrize("is_done", [True, False], ids=["restored", "being restored"])
     def test_only_an_administrator_resumes_a_restored_one(
-        self, pools: House, pool: dict[str, str], is_done: bool
+        self, pools: Stack, pool: dict[str, str], is_done: bool
     ) -> None:
         pools.settle()
         pools.ask("restore", **pool)
@@ -344,7 +344,7 @@ class TestResumeAfterRestore:
         assert pools.control == ControlRecord()
 
     @pytest.mark.parametrize("pool", POOL, ids=["cluster", "pool"])
-    def test_a_pause_during_a_restore_ends_and_the_restore_continues(self, pools: House, pool: dict[str, str]) -> None:
+    def test_a_pause_during_a_restore_ends_and_the_restore_continues(self, pools: Stack, pool: dict[str, str]) -> None:
         pools.settle()
         pools.ask("restore", **pool)
         restoring = pools.control
@@ -352,7 +352,7 @@ class TestResumeAfterRestore:
         assert "still being restored" in pools.ask("resume", **pool)["message"]
         assert pools.control == restoring
 
-    def test_a_record_that_resets_the_pause_resets_the_restore(self, pools: House) -> None:
+    def test_a_record_that_resets_the_pause_resets_the_restore(self, pools: Stack) -> None:
         pools.settle()
         for pool in self.POOL:
             pools.ask("restore", **pool)
@@ -362,8 +362,8 @@ class TestResumeAfterRestore:
             pools.ask("register", record={**RECORD, "paused": False, "paused_pools": {}})
             assert pools.control == ControlRecord()
 
-    def test_a_pause_after_a_restore_is_an_ordinary_pause(self, pools: House) -> None:
-        """A release before ends the pause, and keeps the word that it does not know."""
+    def test_a_pause_after_a_restore_is_an_ordinary_pause(self, pools: Stack) -> None:
+        """A release before ends the pause, and keeps the field that it does not know."""
         stored = pools.store.load("demo")
         pools.store.save_record(stored.record, ControlRecord(restored=True), stored.versions)
         pools.ask("pause")
@@ -372,7 +372,7 @@ class TestResumeAfterRestore:
 
 
 class TestRestoreOfAPool:
-    def test_its_groups_alone_are_restored_and_then_paused(self, pools: House) -> None:
+    def test_its_groups_alone_are_restored_and_then_paused(self, pools: Stack) -> None:
         pools.settle()
         assert all(one.ours.has_adopted for one in pools.cluster.groups.values())
         pools.ask("restore", pool="workers")
@@ -393,13 +393,13 @@ class TestRestoreOfAPool:
         assert pools.run().written == 0
 
     @pytest.mark.parametrize(("pool", "written"), [({"pool": "workers"}, 2), ({}, 4)])
-    def test_a_paused_pool_is_restored_as_well(self, pools: House, pool: dict[str, str], written: int) -> None:
+    def test_a_paused_pool_is_restored_as_well(self, pools: Stack, pool: dict[str, str], written: int) -> None:
         pools.settle()
         pools.ask("pause", pool="workers")
         pools.ask("restore", **pool)
         assert pools.run().written == written
 
-    def test_a_restore_names_the_groups_that_aws_does_not_let_it_write(self, pools: House) -> None:
+    def test_a_restore_names_the_groups_that_aws_does_not_let_it_write(self, pools: Stack) -> None:
         facts = {"group": "workers-a", "region": "eu-central-1", "tags": ("evenkeel.dev/pool=workers",)}
         problem = Problem.of(ProblemKind.LOST_GROUP, **facts, min=0, max=9)
         lost = Incident(kind=IncidentKind.LOST_GROUP, since=NOW, pool="auto-scaling/r//workers", problems=(problem,))
@@ -409,7 +409,7 @@ class TestRestoreOfAPool:
         assert text in pools.ask("restore", pool="workers")["message"]
         assert text in pools.ask("restore")["message"]
 
-    def test_a_restore_is_written_in_dry_run(self, pools: House) -> None:
+    def test_a_restore_is_written_in_dry_run(self, pools: Stack) -> None:
         pools.settle()
         register_again(pools.store, pools.record.model_copy(update={"dry_run": True}))
         pools.cluster.change(key("a"), bounds=Bounds(0, 99))
@@ -425,12 +425,12 @@ REQUESTS = "the pool requests 6 of PoolMaximum"
 
 
 class TestExplain:
-    def text(self, house: House, **asked: Any) -> str:
-        return str(house.ask("explain", **asked)["message"])
+    def text(self, stack: Stack, **asked: Any) -> str:
+        return str(stack.ask("explain", **asked)["message"])
 
     def test_every_number_has_the_rule_that_set_it(self) -> None:
-        house = House([group("a", 4, bounds=(0, 4)), group("b", 1, bounds=(0, 4))])
-        text = self.text(house, group="workers-a")
+        stack = Stack([group("a", 4, bounds=(0, 4)), group("b", 1, bounds=(0, 4))])
+        text = self.text(stack, group="workers-a")
         assert "PoolMinimum is 3: the record's min for pool workers." in text
         assert "PoolMaximum is 12: the record's max for pool workers." in text
         assert "Node group cluster-api/default/workers-a in zone a is healthy." in text
@@ -440,16 +440,16 @@ class TestExplain:
         assert "It may grow by 2, to 6." in text
 
     def test_numbers_from_annotations_and_sums_name_their_source(self) -> None:
-        text = self.text(House(pools=[]), pool="workers")
+        text = self.text(Stack(pools=[]), pool="workers")
         assert "PoolMaximum is 27: the sum of its members' bounds without Evenkeel's changes." in text
-        text = self.text(House(zones((1, 1), pool_max=9)), pool="workers")
+        text = self.text(Stack(zones((1, 1), pool_max=9)), pool="workers")
         assert "PoolMaximum is 9: annotation evenkeel.dev/pool-max on MachineDeployment default/workers-a, " in text
 
     def test_a_fence_is_explained_with_start_and_end(self) -> None:
-        house = House(zones((3, 2, 2), (1, 2, 2), bounds=[(1, 9)] * 3))
-        house.fail("a")
-        house.clock.at += MINUTE
-        text = self.text(house, group=str(key("a")))
+        stack = Stack(zones((3, 2, 2), (1, 2, 2), bounds=[(1, 9)] * 3))
+        stack.fail("a")
+        stack.clock.at += MINUTE
+        text = self.text(stack, group=str(key("a")))
         assert "is fenced since 2026-01-15T12:00:00Z (1 minute ago), until 2026-01-15T12:05:00Z" in text
         assert (
             "Requested goes from 3 to 1, running 1: release: released 2 stuck replicas; keeps 1 running replica."
@@ -468,10 +468,10 @@ class TestExplain:
         ],
     )
     def test_what_limits_a_group_is_explained(self, fields: dict[str, Any], says: str) -> None:
-        house = House(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), **fields))
-        assert f"It cannot grow now: {says}" in self.text(house, group="workers-a")
-        house = House(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), allowed_replicas=Bounds(0, 3)))
-        assert "It may grow by 1, to 3." in self.text(house, group="workers-a")
+        stack = Stack(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), **fields))
+        assert f"It cannot grow now: {says}" in self.text(stack, group="workers-a")
+        stack = Stack(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), allowed_replicas=Bounds(0, 3)))
+        assert "It may grow by 1, to 3." in self.text(stack, group="workers-a")
 
     @pytest.mark.parametrize(
         ("fields", "says"),
@@ -481,69 +481,69 @@ class TestExplain:
         ],
     )
     def test_an_unmanaged_group_may_grow_within_its_bounds(self, fields: dict[str, Any], says: str) -> None:
-        house = House(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), **fields))
-        reported = self.text(house, group="workers-a")
+        stack = Stack(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), **fields))
+        reported = self.text(stack, group="workers-a")
         assert f"Its bounds leave room for 7 more, to 9; Evenkeel does not write them: {says}" in reported
         assert "It cannot grow" not in reported
 
     def test_maxima_beyond_the_pool_maximum_are_explained_with_both_numbers(self) -> None:
-        text = self.text(House(strategy="Lax-Greedy"), pool="workers")
+        text = self.text(Stack(strategy="Lax-Greedy"), pool="workers")
         assert "Its zones request 6 of 12: 6 more may come, and the maxima of its zones leave room for 18." in text
         pools = [{"name": "workers", "max": 6}]
-        house = House(zones((4, 1, 1), bounds=[(1, 9)] * 3), strategy="Backward-Compatible", pools=pools)
-        text = self.text(house, group="workers-b")
+        stack = Stack(zones((4, 1, 1), bounds=[(1, 9)] * 3), strategy="Backward-Compatible", pools=pools)
+        text = self.text(stack, group="workers-b")
         assert "It may grow by 1, to 2, although the pool requests 6 of PoolMaximum 6: " in text
 
-    def test_the_last_failure_has_the_cloud_message(self, house: House) -> None:
-        house.fail("a")
-        house.clock.at += MINUTE
-        text = self.text(house, group="workers-a")
+    def test_the_last_failure_has_the_cloud_message(self, stack: Stack) -> None:
+        stack.fail("a")
+        stack.clock.at += MINUTE
+        text = self.text(stack, group="workers-a")
         assert "Its last failure was at 2026-01-15T12:00:00Z (1 minute ago): no room." in text
-        assert "Its last failure" not in self.text(house, group="workers-b")
+        assert "Its last failure" not in self.text(stack, group="workers-b")
         message = "no room.\n  request: 7"
-        state = record_failure(GroupState(), house.clock.at, FailureClass.CAPACITY, message, BackoffPolicy())
-        house.store.save_group("demo", key("b"), state, None)
-        assert "(just now): no room. request: 7." in self.text(house, group="workers-b")
+        state = record_failure(GroupState(), stack.clock.at, FailureClass.CAPACITY, message, BackoffPolicy())
+        stack.store.save_group("demo", key("b"), state, None)
+        assert "(just now): no room. request: 7." in self.text(stack, group="workers-b")
 
     def test_a_restore_is_explained_and_planned_as_it_is_written(self) -> None:
-        house = House(two_pools(), dry_run=True)
-        house.ask("restore", pool="workers")
-        house.run()
-        house.ask("resume", pool="workers", restored=True)
-        register_again(house.store, house.record.model_copy(update={"dry_run": False}))
-        house.settle()
-        house.ask("restore", pool="workers")
-        reported = self.text(house, pool="workers")
+        stack = Stack(two_pools(), dry_run=True)
+        stack.ask("restore", pool="workers")
+        stack.run()
+        stack.ask("resume", pool="workers", restored=True)
+        register_again(stack.store, stack.record.model_copy(update={"dry_run": False}))
+        stack.settle()
+        stack.ask("restore", pool="workers")
+        reported = self.text(stack, pool="workers")
         assert "It is being restored, in dry run too" in reported
-        assert house.ask("status")["message"].endswith("; being restored: pool workers")
+        assert stack.ask("status")["message"].endswith("; being restored: pool workers")
         assert "restore: restored: bounds 1 to 9" in reported
-        planned = {pool["name"]: pool for pool in house.ask("plan")["plan"]["pools"]}["workers"]
-        house.run()
-        recorded = house.store.decisions("demo", 1)[0]["pool"]
+        planned = {pool["name"]: pool for pool in stack.ask("plan")["plan"]["pools"]}["workers"]
+        stack.run()
+        recorded = stack.store.decisions("demo", 1)[0]["pool"]
         for found in recorded["groups"]:
             assert (found.pop("outcome"), found.pop("result")) == ("written", "written")
         assert planned == recorded
 
     def test_a_group_that_left_its_pool_is_explained_during_a_restore(self) -> None:
-        house = House(two_pools())
-        house.settle()
-        house.cluster.change(key("a"), pool_label=None)
-        house.ask("restore")
-        status = house.ask("status")
+        stack = Stack(two_pools())
+        stack.settle()
+        stack.cluster.change(key("a"), pool_label=None)
+        stack.ask("restore")
+        status = stack.ask("status")
         assert status["message"].startswith("demo: being restored, ")
         name = next(pool["name"] for pool in status["pools"] if len(pool["groups"]) == 1 or pool["name"] == "workers")
-        assert "restored: bounds" in self.text(house, pool=name)
+        assert "restored: bounds" in self.text(stack, pool=name)
 
     def test_a_group_that_autoscaler_cannot_see_says_which_annotation_opens_it(self) -> None:
         closed = group("a", 0, bounds=(0, 3), closed_because=stated("at zero: annotate cpu and memory"))
-        assert "annotate cpu and memory" in self.text(House([closed, group("b", 1)]), group="workers-a")
+        assert "annotate cpu and memory" in self.text(Stack([closed, group("b", 1)]), group="workers-a")
 
-    def test_explain_shows_the_last_write_and_the_history(self, house: House) -> None:
-        house.run()
-        published = PublishedBounds(at=house.clock.at, bounds=Bounds(1, 4))
-        house.cluster.change(key("a"), published=published)
-        house.clock.at += 3 * MINUTE
-        answer = house.ask("explain", group="workers-a")
+    def test_explain_shows_the_last_write_and_the_history(self, stack: Stack) -> None:
+        stack.run()
+        published = PublishedBounds(at=stack.clock.at, bounds=Bounds(1, 4))
+        stack.cluster.change(key("a"), published=published)
+        stack.clock.at += 3 * MINUTE
+        answer = stack.ask("explain", group="workers-a")
         assert "last written at 2026-01-15T12:01:00Z (3 minutes ago), to 1 and 4." in answer["message"]
         assert "Before Evenkeel it had 1 to 9: its adopted bounds, which restore puts back." in answer["message"]
         assert len(answer["history"]) == 1
@@ -551,13 +551,13 @@ class TestExplain:
         assert answer["history"][0].endswith(": written.")
 
     def test_plan_and_explain_name_a_pause_or_dry_run(self) -> None:
-        assert House(paused=True).ask("plan")["message"].endswith("none of this happens until it is resumed")
-        assert "paused" not in House().ask("plan")["message"]
-        assert self.text(House(dry_run=True), pool="workers").startswith("Cluster demo is in dry run: nothing")
-        assert self.text(House(paused=True), pool="workers").startswith("Cluster demo is paused")
+        assert Stack(paused=True).ask("plan")["message"].endswith("none of this happens until it is resumed")
+        assert "paused" not in Stack().ask("plan")["message"]
+        assert self.text(Stack(dry_run=True), pool="workers").startswith("Cluster demo is in dry run: nothing")
+        assert self.text(Stack(paused=True), pool="workers").startswith("Cluster demo is paused")
 
     def test_an_invalid_pool_says_what_is_wrong(self) -> None:
-        text = self.text(House([group("a", 1, pool_min=4, pool_max=1)]), pool="workers")
+        text = self.text(Stack([group("a", 1, pool_min=4, pool_max=1)]), pool="workers")
         assert "It is invalid, so it is not written until that is fixed." in text
         assert "Problem: PoolMinimum 4 is larger than PoolMaximum 1" in text
 
@@ -574,27 +574,27 @@ class TestExplain:
     )
     def test_an_unknown_or_ambiguous_name_is_refused(self, fields: dict[str, Any], says: str) -> None:
         same_name = [group("a", 1, bounds=(0, 3)), group("a", 1, bounds=(0, 3), key=key("a", namespace="two"))]
-        assert says in House([*same_name, group("z", 1, pool=None)]).refused("explain", **fields)
+        assert says in Stack([*same_name, group("z", 1, pool=None)]).refused("explain", **fields)
 
 
 class TestValidate:
     def test_valid_numbers_are_no_finding(self) -> None:
-        answer = House().ask("validate")
+        answer = Stack().ask("validate")
         assert (answer["pools"], answer["diff"]) == ([], [])
         assert answer["message"] == "demo: pools checked: 1, invalid: 0, with warnings: 0"
 
     def test_an_unknown_pool_in_expander_order_is_a_finding(self) -> None:
-        answer = House(expander="order", expander_order=["gone", "workers"]).ask("validate")
+        answer = Stack(expander="order", expander_order=["gone", "workers"]).ask("validate")
         (line,) = answer["record"]
         assert line == "expander_order names 'gone', and the cluster has no such pool: correct the name or remove it"
         assert answer["message"].endswith(f"; {line}")
 
     def test_a_pool_maximum_below_the_zones_is_fixed_by_a_diff(self) -> None:
-        house = House(zones((1, 0, 0), **LOW))
-        (pool,) = house.ask("validate")["pools"]
+        stack = Stack(zones((1, 0, 0), **LOW))
+        (pool,) = stack.ask("validate")["pools"]
         assert "PoolMaximum 2 is smaller than the number of zones, 3" in pool["warnings"][0]
         assert pool["fix"] is None
-        answer = house.ask("validate", fix=True)
+        answer = stack.ask("validate", fix=True)
         assert answer["diff"][:4] == [
             "--- MachineDeployment default/workers-a",
             "+++ MachineDeployment default/workers-a",
@@ -602,55 +602,55 @@ class TestValidate:
             '+evenkeel.dev/pool-max: "3"',
         ]
         assert len(answer["diff"]) == 12
-        assert house.journal.count("write pool-max") == 0
-        assert house.control.fixes == ()
+        assert stack.journal.count("write pool-max") == 0
+        assert stack.control.fixes == ()
 
     def test_apply_lets_the_worker_write_the_fix(self) -> None:
-        house = House([replace(zones((1,))[0], **LOW), *zones((1, 0, 0), bounds=[(0, 1)] * 3)[1:]])
-        answer = house.ask("validate", apply=True)
+        stack = Stack([replace(zones((1,))[0], **LOW), *zones((1, 0, 0), bounds=[(0, 1)] * 3)[1:]])
+        answer = stack.ask("validate", apply=True)
         assert "changes: 1, of which the next check writes to objects: 1" in answer["message"]
-        assert house.journal.count("write pool-max") == 0
-        assert house.queue.clusters == ["demo"]
-        house.run()
-        assert house.cluster.groups[key("a")].annotations.pool_max == 3
-        assert house.control.fixes == ()
+        assert stack.journal.count("write pool-max") == 0
+        assert stack.queue.clusters == ["demo"]
+        stack.run()
+        assert stack.cluster.groups[key("a")].annotations.pool_max == 3
+        assert stack.control.fixes == ()
         change = {"object": "cluster-api/default/workers-a", "from": 2, "to": 3}
-        assert fixes(house)[0]["fixed"] == [{**change, "outcome": "written", "result": "written"}]
-        assert house.ask("validate")["pools"] == []
+        assert fixes(stack)[0]["fixed"] == [{**change, "outcome": "written", "result": "written"}]
+        assert stack.ask("validate")["pools"] == []
 
     def test_a_number_of_the_record_is_changed_in_the_record(self) -> None:
-        house = House(zones((1, 0, 0)), pools=[{"name": "workers", "min": 0, "max": 2}])
-        answer = house.ask("validate", apply=True)
+        stack = Stack(zones((1, 0, 0)), pools=[{"name": "workers", "min": 0, "max": 2}])
+        answer = stack.ask("validate", apply=True)
         assert answer["diff"] == ["--- record, pool workers", "+++ record, pool workers", "-max: 2", "+max: 3"]
-        assert house.record.pool_entries[0].max == 3
-        assert house.control.fixes == ()
-        house.run()
-        assert house.journal.count("write pool-max") == 0
-        assert house.ask("validate")["pools"] == []
+        assert stack.record.pool_entries[0].max == 3
+        assert stack.control.fixes == ()
+        stack.run()
+        assert stack.journal.count("write pool-max") == 0
+        assert stack.ask("validate")["pools"] == []
 
     def test_in_dry_run_a_fix_is_recorded_once_and_nothing_is_written(self) -> None:
-        for of_record, house in (
-            (False, House(zones((1, 0, 0), **LOW), dry_run=True)),
-            (True, House(zones((1, 0, 0)), pools=[{"name": "workers", "min": 0, "max": 2}], dry_run=True)),
+        for of_record, stack in (
+            (False, Stack(zones((1, 0, 0), **LOW), dry_run=True)),
+            (True, Stack(zones((1, 0, 0)), pools=[{"name": "workers", "min": 0, "max": 2}], dry_run=True)),
         ):
-            house.ask("validate", apply=True)
-            house.run()
-            house.run()
-            assert house.journal.count("write pool-max") == 0
-            assert "save LEASE" not in house.journal.entries
-            (decision,) = fixes(house)
+            stack.ask("validate", apply=True)
+            stack.run()
+            stack.run()
+            assert stack.journal.count("write pool-max") == 0
+            assert "save LEASE" not in stack.journal.entries
+            (decision,) = fixes(stack)
             assert decision["dryRun"] is True
             assert {change["outcome"] for change in decision["fixed"]} == {"planned"}
             if of_record:
-                assert house.record.pool_entries[0].max == 2
+                assert stack.record.pool_entries[0].max == 2
                 change = {"object": "record", "from": 2, "to": 3, "outcome": "planned", "result": "planned"}
                 assert decision["fixed"] == [change]
 
     def test_a_sum_that_is_too_small_gets_an_annotation_on_one_member(self) -> None:
-        house = House(zones((1, 0, 0), bounds=[(0, 1), (0, 1), (0, 0)]), pools=[])
-        house.ask("validate", apply=True)
-        house.run()
-        assert [one.annotations.pool_max for one in house.cluster.groups.values()] == [3, None, None]
+        stack = Stack(zones((1, 0, 0), bounds=[(0, 1), (0, 1), (0, 0)]), pools=[])
+        stack.ask("validate", apply=True)
+        stack.run()
+        assert [one.annotations.pool_max for one in stack.cluster.groups.values()] == [3, None, None]
 
     @pytest.mark.parametrize(
         ("fields", "left"),
@@ -661,53 +661,53 @@ class TestValidate:
         ],
     )
     def test_an_ambiguous_fix_is_left_to_the_operator(self, fields: dict[str, Any], left: str) -> None:
-        house = House([group("a", 1, **fields), *zones((1, 0, 0))[1:]], pools=[])
-        answer = house.ask("validate", apply=True)
+        stack = Stack([group("a", 1, **fields), *zones((1, 0, 0))[1:]], pools=[])
+        answer = stack.ask("validate", apply=True)
         assert answer["diff"] == []
         assert left in answer["pools"][0]["left"]
-        assert house.control.fixes == ()
+        assert stack.control.fixes == ()
 
     def test_a_number_that_changed_since_is_not_written(self) -> None:
-        house = House(replaced_first(zones((1, 0, 0)), **LOW))
-        house.ask("validate", apply=True)
-        house.cluster.change(key("a"), pool_max=7)
-        house.run()
-        assert house.cluster.groups[key("a")].annotations.pool_max == 7
-        (decision,) = fixes(house)
+        stack = Stack(replaced_first(zones((1, 0, 0)), **LOW))
+        stack.ask("validate", apply=True)
+        stack.cluster.change(key("a"), pool_max=7)
+        stack.run()
+        assert stack.cluster.groups[key("a")].annotations.pool_max == 7
+        (decision,) = fixes(stack)
         assert decision["fixed"][0]["outcome"] == "not written: it has changed since, to 7: validate again"
-        assert house.control.fixes == ()
+        assert stack.control.fixes == ()
 
     def test_fixes_of_several_pools_are_all_written(self) -> None:
         groups = [replace(one, pool_max=None, pool_min=0) for one in two_pools()]
-        house = House([replace(one, pool_max=1) if one.identity.zone == "a" else one for one in groups], pools=[])
-        house.ask("validate", apply=True, pool="workers")
-        house.ask("validate", apply=True, pool="other")
-        house.ask("validate", apply=True, pool="other")
-        house.ask("register", record={**RECORD, "dry_run": False})
-        assert sorted(entry.pool.rpartition("/")[2] for entry in house.control.fixes) == ["other", "workers"]
-        house.run()
-        assert [house.cluster.groups[key("a", pool=pool)].annotations.pool_max for pool in ("workers", "other")] == [
+        stack = Stack([replace(one, pool_max=1) if one.identity.zone == "a" else one for one in groups], pools=[])
+        stack.ask("validate", apply=True, pool="workers")
+        stack.ask("validate", apply=True, pool="other")
+        stack.ask("validate", apply=True, pool="other")
+        stack.ask("register", record={**RECORD, "dry_run": False})
+        assert sorted(entry.pool.rpartition("/")[2] for entry in stack.control.fixes) == ["other", "workers"]
+        stack.run()
+        assert [stack.cluster.groups[key("a", pool=pool)].annotations.pool_max for pool in ("workers", "other")] == [
             2,
             2,
         ]
 
     def test_a_conflict_is_tried_again_in_the_same_run(self) -> None:
-        house = House(replaced_first(zones((1, 0, 0)), **LOW))
-        house.ask("validate", apply=True)
-        house.store.before_write.append(lambda sort_key: house.cluster.change(key("a"), weight=2))  # with the lease
-        house.run()
-        assert house.cluster.groups[key("a")].annotations.pool_max == 3
+        stack = Stack(replaced_first(zones((1, 0, 0)), **LOW))
+        stack.ask("validate", apply=True)
+        stack.store.before_write.append(lambda sort_key: stack.cluster.change(key("a"), weight=2))  # with the lease
+        stack.run()
+        assert stack.cluster.groups[key("a")].annotations.pool_max == 3
 
     def test_lax_greedy_is_warned_about(self) -> None:
-        house = House(zones((1, 1), strategy=LAX_GREEDY))
-        (pool,) = house.ask("validate")["pools"]
+        stack = Stack(zones((1, 1), strategy=LAX_GREEDY))
+        (pool,) = stack.ask("validate")["pools"]
         assert pool["valid"] is True
         assert "can pass PoolMaximum 12 between two checks" in pool["warnings"][0]
 
     def test_all_clusters_are_validated_and_a_broken_one_is_named(self) -> None:
-        house = House(zones((1, 0, 0), **LOW))
-        house.register_another("away", ClusterUnavailableError("away does not answer"))
-        answer = house.ask("validate", None)
+        stack = Stack(zones((1, 0, 0), **LOW))
+        stack.register_another("away", ClusterUnavailableError("away does not answer"))
+        answer = stack.ask("validate", None)
         away, demo = answer["clusters"]
         assert (away["ok"], away["message"]) == (False, "away does not answer")
         assert len(demo["pools"]) == 1
@@ -715,15 +715,15 @@ class TestValidate:
 
 
 class TestRecord:
-    def test_decisions_come_oldest_first_in_pages(self, house: House) -> None:
+    def test_decisions_come_oldest_first_in_pages(self, stack: Stack) -> None:
         for minute in range(5):
             at = NOW + minute * MINUTE
             id = ulid(at, bytes(10))
-            house.store.save_decision("demo", id, {"id": id, "at": at.isoformat()}, at + timedelta(days=30))
-        house.store.page = 2
+            stack.store.save_decision("demo", id, {"id": id, "at": at.isoformat()}, at + timedelta(days=30))
+        stack.store.page = 2
         pages, after = [], None
         while True:
-            answer = house.ask("record", **({} if after is None else {"after": after}))
+            answer = stack.ask("record", **({} if after is None else {"after": after}))
             pages.append([decision["at"] for decision in answer["decisions"]])
             after = answer["next"]
             if after is None:
@@ -732,36 +732,36 @@ class TestRecord:
         reported = [at for page in pages for at in page]
         assert reported == sorted(reported)
 
-    def test_since_leaves_out_what_is_older(self, house: House) -> None:
-        house.run()
-        house.scale("a", 5)
-        house.run()
-        (decision,) = house.ask("record", since="2026-01-15T12:01:30Z")["decisions"]
+    def test_since_leaves_out_what_is_older(self, stack: Stack) -> None:
+        stack.run()
+        stack.scale("a", 5)
+        stack.run()
+        (decision,) = stack.ask("record", since="2026-01-15T12:01:30Z")["decisions"]
         assert datetime.fromisoformat(decision["at"]) == NOW + 2 * MINUTE
-        assert len(house.ask("record", since="2026-01-15T12:01:00Z")["decisions"]) == 2
+        assert len(stack.ask("record", since="2026-01-15T12:01:00Z")["decisions"]) == 2
 
 
 class TestObservation:
-    def test_the_answer_is_what_was_read_and_a_record_without_workload_reads_pods_too(self, house: House) -> None:
+    def test_the_answer_is_what_was_read_and_a_record_without_workload_reads_pods_too(self, stack: Stack) -> None:
         expendable = pod("web-0", node="n", priority=-10, labels={"app": "web"}, scale_up_delay=MINUTE)
         found = Workload(nodes=(node("n", "a", group=key("a")),), pods=(expendable,), namespaces={"default": {}})
-        house.clusters.workloads["demo"] = FakeWorkload(found)
-        house.cluster.change(key("b"), frozen_because=stated("rolling out"), node=template(cpu="4", memory="16Gi"))
-        answer = house.ask("plan", observation=True)
+        stack.clusters.workloads["demo"] = FakeWorkload(found)
+        stack.cluster.change(key("b"), frozen_because=stated("rolling out"), node=template(cpu="4", memory="16Gi"))
+        answer = stack.ask("plan", observation=True)
         assert set(answer) == {"ok", "action", "cluster", "observation", "message"}
         read = unpack(Observation, answer["observation"], "observation")
-        assert read == replace(house.cluster.observe(), workload=found)
+        assert read == replace(stack.cluster.observe(), workload=found)
 
-    def test_pods_that_cannot_be_read_are_named(self, house: House) -> None:
-        house.clusters.workloads["demo"] = AccessError("it may not list pods")
-        read = unpack(Observation, house.ask("plan", observation=True)["observation"], "observation")
+    def test_pods_that_cannot_be_read_are_named(self, stack: Stack) -> None:
+        stack.clusters.workloads["demo"] = AccessError("it may not list pods")
+        read = unpack(Observation, stack.ask("plan", observation=True)["observation"], "observation")
         assert read.workload is None
         assert read.workload_unread is not None
         assert "it may not list pods" in sentence(read.workload_unread)
 
-    def test_a_cluster_that_is_too_large_for_an_answer_is_one_line(self, house: House) -> None:
-        house.operate = replace(house.operate, pack=lambda _: "x" * 5_000_001)
-        assert house.refused("plan", observation=True) == (
+    def test_a_cluster_that_is_too_large_for_an_answer_is_one_line(self, stack: Stack) -> None:
+        stack.operate = replace(stack.operate, pack=lambda _: "x" * 5_000_001)
+        assert stack.refused("plan", observation=True) == (
             "cluster demo: its observation has 5000001 characters, and an answer has at most 5000000: "
             "read the cluster with a context of your kubeconfig (--context)"
         )
@@ -798,9 +798,9 @@ class TestAuthor:
 
     @pytest.mark.parametrize(("action", "fields"), WRITING)
     def test_an_action_that_writes_is_recorded_with_its_author(self, action: str, fields: dict[str, Any]) -> None:
-        house = House(zones((1, 2, 3), bounds=[(1, 9)] * 3))
-        answer = house.ask(action, **fields, by=self.JANE)
-        (decision,) = house.ask("record")["decisions"]
+        stack = Stack(zones((1, 2, 3), bounds=[(1, 9)] * 3))
+        answer = stack.ask(action, **fields, by=self.JANE)
+        (decision,) = stack.ask("record")["decisions"]
         assert {**decision, "id": None} == {
             "id": None,
             "at": "2026-01-15T12:00:00Z",
@@ -818,53 +818,53 @@ class TestAuthor:
         of_fleets |= {"drill"}  # survival/test_drill.py
         assert writing - of_fleets == {name for name, _ in self.WRITING}
 
-    def test_reading_is_not_recorded_and_takes_no_name(self, house: House) -> None:
+    def test_reading_is_not_recorded_and_takes_no_name(self, stack: Stack) -> None:
         for action, fields in READING:
-            house.ask(action, **fields)
-            assert "'by' is no field" in house.refused(action, **fields, by=self.JANE)
-        assert house.ask("record")["decisions"] == []
+            stack.ask(action, **fields)
+            assert "'by' is no field" in stack.refused(action, **fields, by=self.JANE)
+        assert stack.ask("record")["decisions"] == []
 
-    def test_a_refused_action_is_not_recorded(self, house: House) -> None:
-        house.refused("pause", pool="worker", by=self.JANE)
-        house.refused("fence-zone", zone="nowhere", until="2026-02-01T00:00:00Z", by=self.JANE)
-        assert house.ask("record")["decisions"] == []
+    def test_a_refused_action_is_not_recorded(self, stack: Stack) -> None:
+        stack.refused("pause", pool="worker", by=self.JANE)
+        stack.refused("fence-zone", zone="nowhere", until="2026-02-01T00:00:00Z", by=self.JANE)
+        assert stack.ask("record")["decisions"] == []
 
     @pytest.mark.parametrize("by", ["", "a\nb", "\x1b[31mred", "x" * 2049, 7, ["a"], "jürgen"])
-    def test_a_name_that_could_forge_a_line_is_refused_and_nothing_is_done(self, house: House, by: object) -> None:
-        assert house.refused("pause", by=by).startswith("by is ")
-        assert house.control.paused is False
+    def test_a_name_that_could_forge_a_line_is_refused_and_nothing_is_done(self, stack: Stack, by: object) -> None:
+        assert stack.refused("pause", by=by).startswith("by is ")
+        assert stack.control.paused is False
 
-    def test_status_and_explain_show_the_author(self, house: House) -> None:
-        house.settle()
-        decisions = house.ask("status")["decisions"]
-        house.ask("pause", pool="workers", by=self.JANE)
-        answer = house.ask("status")
+    def test_status_and_explain_show_the_author(self, stack: Stack) -> None:
+        stack.settle()
+        decisions = stack.ask("status")["decisions"]
+        stack.ask("pause", pool="workers", by=self.JANE)
+        answer = stack.ask("status")
         assert answer["decisions"] == decisions
         assert [(reported["cause"], reported["by"]) for reported in answer["actions"]] == [("pause", self.JANE)]
         out = StringIO()
         print_answer(answer, Console(file=out, width=200))
         assert f"pause by {self.JANE}: pool workers of demo is paused until resumed" in out.getvalue()
-        reported = house.ask("explain", pool="workers")["history"]
+        reported = stack.ask("explain", pool="workers")["history"]
         assert f"At 2026-01-15T12:03:00Z (just now): pause, asked for by {self.JANE}." in reported
 
-    def test_a_scale_request_keeps_its_author(self, house: House) -> None:
-        house.ask("scale-up", pool="workers", nodes=1, id="r1", by=self.JANE)
-        assert house.ask("status")["requests"]["r1"]["by"] == self.JANE
+    def test_a_scale_request_keeps_its_author(self, stack: Stack) -> None:
+        stack.ask("scale-up", pool="workers", nodes=1, id="r1", by=self.JANE)
+        assert stack.ask("status")["requests"]["r1"]["by"] == self.JANE
 
-    def test_applying_for_all_clusters_is_recorded_for_each(self, house: House) -> None:
-        house.register_another("other", FakeCluster(zones((1, 1, 1)), house.journal))
-        house.ask("validate", None, apply=True, by=self.JANE)
+    def test_applying_for_all_clusters_is_recorded_for_each(self, stack: Stack) -> None:
+        stack.register_another("other", FakeCluster(zones((1, 1, 1)), stack.journal))
+        stack.ask("validate", None, apply=True, by=self.JANE)
         for cluster in ("demo", "other"):
-            assert [reported["by"] for reported in house.ask("record", cluster)["decisions"]] == [self.JANE]
+            assert [reported["by"] for reported in stack.ask("record", cluster)["decisions"]] == [self.JANE]
 
     def test_an_action_that_cannot_be_recorded_is_done(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        house = House()
+        stack = Stack()
 
         def away(*_: object) -> None:
             raise StateUnavailableError("table: away")
 
-        monkeypatch.setattr(house.store, "save_decision", away)
-        answer = house.ask("scale-up", pool="workers", nodes=2, by=self.JANE)
+        monkeypatch.setattr(stack.store, "save_decision", away)
+        answer = stack.ask("scale-up", pool="workers", nodes=2, by=self.JANE)
         assert answer["ok"] is True
         assert answer["message"].endswith("; who asked is not recorded: table: away")
 
@@ -895,21 +895,21 @@ class TestCommands:
 class TestReadingOnly:
     @pytest.mark.parametrize(("action", "fields"), TestAuthor.WRITING)
     def test_the_read_function_refuses_actions_that_write(
-        self, house: House, action: str, fields: dict[str, Any]
+        self, stack: Stack, action: str, fields: dict[str, Any]
     ) -> None:
-        before = house.record
+        before = stack.record
         with pytest.raises(BadRequestError, match=r"this function only reads; ask the (admin|operator) function"):
-            house.operate.read({"action": action, "cluster": "demo", **fields}, plenty)
-        assert house.record == before
-        assert house.queue.clusters == []
+            stack.operate.read({"action": action, "cluster": "demo", **fields}, plenty)
+        assert stack.record == before
+        assert stack.queue.clusters == []
 
     @pytest.mark.parametrize(
         ("action", "fields"),
         [*READING, ("record", {})],
     )
-    def test_the_read_function_gives_the_same_answers(self, house: House, action: str, fields: dict[str, Any]) -> None:
+    def test_the_read_function_gives_the_same_answers(self, stack: Stack, action: str, fields: dict[str, Any]) -> None:
         event = {"action": action, "cluster": "demo", **fields}
-        assert house.operate.read(event, plenty) == house.operate(event, plenty)
+        assert stack.operate.read(event, plenty) == stack.operate(event, plenty)
 
     #: what may be asked by who is on duty; all else that writes is for administrators
     READS = ("plan", "status", "explain", "validate", "export", "readiness", "history", "record", "drill")
@@ -917,15 +917,15 @@ class TestReadingOnly:
 
     @pytest.mark.parametrize("name", ACTIONS)
     def test_the_on_call_right_covers_no_administration(self, name: str) -> None:
-        house, action = House(), ACTIONS[name]
+        stack, action = Stack(), ACTIONS[name]
         event = {"action": name, "cluster": "demo"}
         right = Right.READ if name in self.READS else Right.WRITE if name in self.ON_DUTY else Right.ADMINISTER
         assert action.right is right
         if right is Right.ADMINISTER:
             refusal = f"action {name} is for administrators; ask the admin function"
             with pytest.raises(BadRequestError, match=refusal):
-                house.operate.within(Right.WRITE, event, plenty)
-            assert house.control == ControlRecord()
+                stack.operate.within(Right.WRITE, event, plenty)
+            assert stack.control == ControlRecord()
 
     @pytest.mark.parametrize(
         ("event", "needed"),
@@ -951,4 +951,4 @@ class TestReadingOnly:
             if right.covers(needed):
                 continue
             with pytest.raises(BadRequestError):
-                House().operate.within(right, event, plenty)
+                Stack().operate.within(right, event, plenty)

@@ -9,8 +9,8 @@ from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
 from evenkeel_cli.answers import print_answer
 from tests.builders import key, zones
-from tests.house import House
-from tests.pages import Seen, told_pools
+from tests.pages import Seen, pools_answer
+from tests.stack import Stack
 
 COUNT = 14
 
@@ -20,11 +20,11 @@ def name(number: int) -> str:
 
 
 @pytest.fixture
-def house() -> House:
+def stack() -> Stack:
     """Fourteen pools of six nodes; two of them have a failure in zone a."""
     pools = [name(number) for number in range(COUNT)]
     groups = [group for pool in pools for group in zones((2, 2, 2), bounds=[(1, 9)] * 3, pool=pool)]
-    made = House(groups, pools=[{"name": pool, "min": 3, "max": 12} for pool in pools])
+    made = Stack(groups, pools=[{"name": pool, "min": 3, "max": 12} for pool in pools])
     for pool in pools[:2]:
         made.fail("a", pool=pool)
     return made
@@ -37,50 +37,50 @@ def printed(answer: dict[str, Any]) -> list[str]:
     return capture.get().splitlines()
 
 
-def page(answer: dict[str, Any], house: House) -> str:
-    return document(page_of_status(answer, "x", house.clock.at))
+def page(answer: dict[str, Any], stack: Stack) -> str:
+    return document(page_of_status(answer, "x", stack.clock.at))
 
 
-def test_healthy_pools_are_one_line_and_a_repeated_text_is_printed_once(house: House) -> None:
-    lines = printed(house.ask("status"))
+def test_healthy_pools_are_one_line_and_a_repeated_text_is_printed_once(stack: Stack) -> None:
+    lines = printed(stack.ask("status"))
     assert [line.partition(":")[0] for line in lines if "Balanced" in line] == ["team-00", "team-01"]
     assert [line for line in lines if "the cloud says" in line] == ["  team-00, team-01: a: the cloud says: no room"]
     assert len([line for line in lines if "capacity failure" in line]) == 1
     assert lines[-1] == "12 healthy pools, 72 nodes"
 
 
-def test_unhealthy_leaves_healthy_pools_out_of_the_answer(house: House) -> None:
-    answer = house.ask("status", unhealthy=True)
+def test_unhealthy_leaves_healthy_pools_out_of_the_answer(stack: Stack) -> None:
+    answer = stack.ask("status", unhealthy=True)
     assert [pool["name"] for pool in answer["pools"]] == ["team-00", "team-01"]
     assert answer["healthy"] == {"pools": 12, "nodes": 72}
     assert printed(answer)[-1] == "12 healthy pools, 72 nodes"
 
 
-def test_one_pool_is_printed_whole_also_if_it_is_healthy(house: House) -> None:
-    lines = printed(house.ask("status", pool="team-09"))
+def test_one_pool_is_printed_whole_also_if_it_is_healthy(stack: Stack) -> None:
+    lines = printed(stack.ask("status", pool="team-09"))
     assert lines[1].startswith("team-09: Balanced, min 3, max 12")
     assert not [line for line in lines if "healthy pool" in line]
-    assert house.refused("status", pool="team-77").startswith("pool is 'team-77'")
-    assert "name the cluster" in house.refused("status", cluster=None, pool="team-09")
+    assert stack.refused("status", pool="team-77").startswith("pool is 'team-77'")
+    assert "name the cluster" in stack.refused("status", cluster=None, pool="team-09")
 
 
-def test_many_unhealthy_pools_are_one_row_each(house: House) -> None:
-    house.ask("fence-zone", zone="a", **{"for": "2h"})
-    answer = house.ask("status")
+def test_many_unhealthy_pools_are_one_row_each(stack: Stack) -> None:
+    stack.ask("fence-zone", zone="a", **{"for": "2h"})
+    answer = stack.ask("status")
     lines = printed(answer)
     assert [line.split() for line in lines if line.startswith("team-05")] == [
         ["team-05", "6", "of", "6", "3", "12", "a", "fenced"]
     ]
     assert len(lines) < 2 * COUNT
     assert len([line for line in lines if "zone a is impaired" in line]) == 1
-    html = page(answer, house)
+    html = page(answer, stack)
     assert html.count('<details class="one">') == COUNT
     assert Seen(html).text.count("zone a is impaired") == 1
 
 
-def test_missing_nodes_messages_and_remedies_of_many_pools_are_told_once(house: House) -> None:
-    house.ask("fence-zone", zone="a", **{"for": "2h"})
-    answer = house.ask("status")
+def test_missing_nodes_messages_and_remedies_of_many_pools_are_reported_once(stack: Stack) -> None:
+    stack.ask("fence-zone", zone="a", **{"for": "2h"})
+    answer = stack.ask("status")
     for number, pool in enumerate(answer["pools"]):
         said = f"no room, request id: {number:08}-0000-4000-8000-000000000040"
         pool["groups"][0]["failure"] = {"message": said}
@@ -101,9 +101,9 @@ def test_missing_nodes_messages_and_remedies_of_many_pools_are_told_once(house: 
     assert "  4 more notes: --pool NAME prints those of a pool" in lines
 
 
-def test_the_page_sums_up_alike_incidents_and_lists_the_pool_with_most_missing_nodes_first(house: House) -> None:
-    house.ask("fence-zone", zone="a", **{"for": "2h"})
-    answer = house.ask("status")
+def test_the_page_sums_up_alike_incidents_and_lists_the_pool_with_most_missing_nodes_first(stack: Stack) -> None:
+    stack.ask("fence-zone", zone="a", **{"for": "2h"})
+    answer = stack.ask("status")
     incident = {"severity": "critical", "kind": "missing", "class": "capacity", "zones": ["a"], "todo": "Fix it"}
     answer["incidents"] = [
         {
@@ -116,7 +116,7 @@ def test_the_page_sums_up_alike_incidents_and_lists_the_pool_with_most_missing_n
         }
         for number, missing in ((11, 2), (12, 4))
     ]
-    text = Seen(page(answer, house)).text
+    text = Seen(page(answer, stack)).text
     title = "2 pools: 6 nodes missing: capacity in a"
     assert text[text.index(title) + len(title) :].strip().startswith("since 11:11:00 UTC")
     assert text.index("team-12 6 of 10 running, 4 missing") < text.index("team-11 6 of 8 running, 2 missing")
@@ -124,8 +124,8 @@ def test_the_page_sums_up_alike_incidents_and_lists_the_pool_with_most_missing_n
 
 
 def test_a_zone_of_several_pools_is_named_with_its_fence_before_the_pools() -> None:
-    house = told_pools(40)
-    answer = house.ask("status")
+    stack = pools_answer(40)
+    answer = stack.ask("status")
     lines = printed(answer)
     assert lines[1].startswith(
         "critical  zone a: 26 pools of 1 cluster, 52 nodes missing for 7 min, since 2026-01-15T12:00"
@@ -144,7 +144,7 @@ def test_a_zone_of_several_pools_is_named_with_its_fence_before_the_pools() -> N
 
 
 def test_a_cluster_in_an_outage_is_explained_in_few_lines_with_the_message_once() -> None:
-    lines = told_pools(40).ask("explain")["sentences"]
+    lines = pools_answer(40).ask("explain")["sentences"]
     assert lines[0].startswith("critical: zone a: 26 pools of 1 cluster")
     assert [line.split(": ")[2] for line in lines[1:4]] == ["team-01", "team-02", "team-04"]
     assert len([line for line in lines if "no room" in line]) == 1
@@ -154,13 +154,13 @@ def test_a_cluster_in_an_outage_is_explained_in_few_lines_with_the_message_once(
 
 
 def test_a_status_of_one_pool_has_the_decisions_about_it() -> None:
-    house = told_pools(40)
-    assert {entry["pool"]["name"] for entry in house.ask("status", pool="team-38")["decisions"]} == {"team-38"}
-    assert len({entry["pool"]["name"] for entry in house.ask("status")["decisions"]}) == 10
+    stack = pools_answer(40)
+    assert {entry["pool"]["name"] for entry in stack.ask("status", pool="team-38")["decisions"]} == {"team-38"}
+    assert len({entry["pool"]["name"] for entry in stack.ask("status")["decisions"]}) == 10
 
 
 def test_decisions_alike_are_one_line() -> None:
-    answer = told_pools(40).ask("status")
+    answer = pools_answer(40).ask("status")
     console = Console(width=90)
     with console.capture() as capture:
         print_answer(answer, console)
@@ -169,24 +169,24 @@ def test_decisions_alike_are_one_line() -> None:
 
 
 def test_the_page_counts_every_pool_of_a_fenced_zone() -> None:
-    house = told_pools(5, fenced=True)
-    answer = house.ask("status")
+    stack = pools_answer(5, fenced=True)
+    answer = stack.ask("status")
     answer["pools"][2]["groups"][0] |= {"state": "frozen", "held": ["held by a rollout"]}
-    text = Seen(page(answer, house)).text
+    text = Seen(page(answer, stack)).text
     assert "reported by operator; 5 pools: 4 fenced, 1 frozen" in text
     answer["zones"] = {}
     ends = [f"2026-01-15T14:0{number}:00Z" for number in range(5)]
     for pool, end in zip(answer["pools"], ends, strict=True):
         pool["groups"][0]["until"] = end
-    text = Seen(page(answer, house)).text
+    text = Seen(page(answer, stack)).text
     assert "a until 14:00:00 UTC, after failures; 5 pools: 4 fenced, 1 frozen" in text
     for pool in answer["pools"]:
         pool["groups"][0]["rules"] = [{"rule": "launches-stopped"}]
-    assert "a until 14:00:00 UTC, launches are stopped; 5 pools" in Seen(page(answer, house)).text
+    assert "a until 14:00:00 UTC, launches are stopped; 5 pools" in Seen(page(answer, stack)).text
 
 
-def test_the_page_folds_healthy_pools_and_shows_a_shared_text_once(house: House) -> None:
-    html = page(house.ask("status"), house)
+def test_the_page_folds_healthy_pools_and_shows_a_shared_text_once(stack: Stack) -> None:
+    html = page(stack.ask("status"), stack)
     (folded,) = (part for part in html.split("<details") if "12 healthy pools, 72 nodes" in part)
     assert folded.startswith(' class="healthy-pools"')
     assert Seen(html).text.count("no room") == 1
@@ -194,7 +194,7 @@ def test_the_page_folds_healthy_pools_and_shows_a_shared_text_once(house: House)
 
 
 def test_the_heading_of_a_pool_is_one_line_in_a_narrow_console() -> None:
-    answer = House().ask("plan")
+    answer = Stack().ask("plan")
     answer["poolIds"] = ["a-pool-whose-name-is-longer-than-the-line"]
     console = Console(width=40)
     with console.capture() as capture:

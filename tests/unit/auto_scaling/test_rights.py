@@ -11,7 +11,7 @@ from evenkeel.application.errors import BadRequestError
 from sandbox.permissions import Request, allows, request_to_auto_scaling
 from sandbox.template import ROOT, Template
 from tests.auto_scaling_groups import ZONES, Ec2, Stage
-from tests.house import House
+from tests.stack import Stack
 
 WORKLOAD = {"access": {"kind": "eks", "name": "demo", "region": "eu-central-1"}}
 ARN = "arn:aws:{}:eu-central-1:123456789012:{}"
@@ -99,8 +99,8 @@ def requests() -> list[Request]:
         stage.minutes(6)
         stage.settle()
         if fields:
-            house = House(store=stage.store, clock=stage.clock, clusters=stage.clusters)  # type: ignore[arg-type]
-            assert house.ask("scale-down", pool="workers", nodes=2)["ok"]
+            stack = Stack(store=stage.store, clock=stage.clock, clusters=stage.clusters)  # type: ignore[arg-type]
+            assert stack.ask("scale-down", pool="workers", nodes=2)["ok"]
         else:
             stage.refuse(ZONES[1])
             stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=4)
@@ -147,7 +147,7 @@ def test_an_update_sets_nothing_but_sizes_as_far_as_aws_has_condition_keys(polic
 
 @pytest.mark.parametrize("action", ["register", "apply"])
 def test_a_selector_that_the_policy_denies_is_refused(action: str) -> None:
-    house = House([])
+    stack = Stack([])
     record = {
         "access": {"kind": "auto-scaling", "region": "eu-central-1"},
         "pools": [{"name": "workers", "selector": {"team": "blue"}}],
@@ -155,8 +155,8 @@ def test_a_selector_that_the_policy_denies_is_refused(action: str) -> None:
     text = "pools[0].selector: a stack may write only Auto Scaling groups with tag evenkeel.dev/pool"
     if action == "register":
         with pytest.raises(BadRequestError, match=r"set evenkeel\.dev/pool=workers on the groups") as raised:
-            house.ask("register", record=record)
+            stack.ask("register", record=record)
         assert text in str(raised.value)
     else:
         for verify in (True, False):
-            assert text in str(house.ask("apply", cluster=None, records={"demo": record}, verify=verify))
+            assert text in str(stack.ask("apply", cluster=None, records={"demo": record}, verify=verify))

@@ -16,11 +16,11 @@ from evenkeel.application.rebalancing.events import ReceiveEvent
 from evenkeel.domain.model.groups import GroupKey
 from sandbox.template import ROOT, Template
 from tests.fakes import adopt
-from tests.house import House
+from tests.stack import Stack
 
 ACCOUNT = "123456789012"
 FUNCTION = "ProvisioningFailureFunction"
-# A file as somebody would put it into the folder of sources.
+# A file as a user would put it into the folder of sources.
 MADE_UP = '''
 """Failures that the billing department reports."""
 
@@ -65,15 +65,15 @@ def test_a_source_in_the_folder_is_read_by_the_function(folder: Path, monkeypatc
     assert spec.loader is not None
     app = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(app)
-    house = House()
-    adopt(house.store, "demo", [GroupKey("cluster-api", "demo", "workers-a")])
+    stack = Stack()
+    adopt(stack.store, "demo", [GroupKey("cluster-api", "demo", "workers-a")])
 
     def other(event: object) -> Any:
         raise AssertionError("not reached")
 
     class Container:
         receive_event = ReceiveEvent(
-            record_failure=house.record_failure,
+            record_failure=stack.record_failure,
             record_zone_shift=other,
             request_scale=other,
             idempotent=lambda key, remaining, work: work(),
@@ -85,8 +85,8 @@ def test_a_source_in_the_folder_is_read_by_the_function(folder: Path, monkeypatc
     importlib.invalidate_caches()
     monkeypatch.setattr(sources, "ROWS", sources.collect())
     assert app.handler(EVENT, LambdaContext())["result"] == "recorded"
-    assert [key.name for key in house.state.groups] == ["workers-a"]
-    assert house.queue.clusters == ["demo"]
+    assert [key.name for key in stack.state.groups] == ["workers-a"]
+    assert stack.queue.clusters == ["demo"]
 
 
 class LambdaContext:

@@ -66,7 +66,7 @@ KEYS = {"pk", "sk", "due"}
 FILLED: dict[str, dict[str, Any]] = {}
 
 
-class House:
+class Stack:
     """Two clusters that have every kind of item, and all who read."""
 
     def __init__(self) -> None:
@@ -150,11 +150,11 @@ class House:
         found |= _apart("registrations", store.registrations())
         found |= _apart("at rest", store.steady_clusters(CLUSTERS).items())
         found |= _apart("verdicts", store.cluster_healths().items())
-        found |= _apart("looked at", store.checked_at().items())
+        found |= _apart("checked", store.checked_at().items())
         for action in () if not asks else ("status", "history", "readiness", "validate"):
             answer = self.operate({"action": action, "cluster": "*"}, plenty)
-            told = answer.get("clusters", [])
-            found |= _apart(f"all {action}", ((each["cluster"], each) for each in told))
+            reported = answer.get("clusters", [])
+            found |= _apart(f"all {action}", ((each["cluster"], each) for each in reported))
         return found
 
     def _asked(self, action: str, cluster: str) -> Any:
@@ -174,21 +174,21 @@ def _or_error(read: Callable[[], Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, Any]:
-    return House().answers()
+    return Stack().answers()
 
 
 def attributes() -> list[tuple[str, str, str]]:
     """Of the cluster `bent`, and of what is nobody's: each attribute of each item."""
-    house = House()
+    stack = Stack()
     bent = {"bent", "CLUSTER#bent"}
-    looked = next(sk for pk, sk in house.client.key_pairs() if pk == "CHECKED" and "bent" in _text(house, pk, sk))
-    of_bent = [(pk, sk) for pk, sk in house.client.key_pairs() if {pk, sk} & {*bent, looked}]
-    found = [(pk, sk, name) for pk, sk in of_bent for name in house.client.table._items[pk][sk]]
+    checked = next(sk for pk, sk in stack.client.key_pairs() if pk == "CHECKED" and "bent" in _text(stack, pk, sk))
+    of_bent = [(pk, sk) for pk, sk in stack.client.key_pairs() if {pk, sk} & {*bent, checked}]
+    found = [(pk, sk, name) for pk, sk in of_bent for name in stack.client.table._items[pk][sk]]
     return [(pk, sk, name) for pk, sk, name in found if name not in KEYS]
 
 
-def _text(house: House, pk: str, sk: str) -> str:
-    return str(house.client.table._items[pk][sk]["record"]["S"])
+def _text(stack: Stack, pk: str, sk: str) -> str:
+    return str(stack.client.table._items[pk][sk]["record"]["S"])
 
 
 ATTRIBUTES = attributes()
@@ -221,12 +221,12 @@ def test_a_spoilt_attribute_affects_only_its_own_cluster(
     logging.disable(logging.CRITICAL)
     try:
         for value in VALUES:
-            house = House()
-            house.spoil(pk, sk, name, value)
-            answers = house.answers(asks=value in ASKED_OF)
+            stack = Stack()
+            stack.spoil(pk, sk, name, value)
+            answers = stack.answers(asks=value in ASKED_OF)
             others = {reader: answer for reader, answer in answers.items() if not reader.endswith("/bent")}
             expected = {reader: undisturbed[reader] for reader in others}
-            assert {"load/sound", "due/sound", "registrations/sound", "verdicts/sound", "looked at/sound"} <= {*others}
+            assert {"load/sound", "due/sound", "registrations/sound", "verdicts/sound", "checked/sound"} <= {*others}
             assert others == expected, value
     finally:
         logging.disable(logging.NOTSET)
@@ -234,21 +234,21 @@ def test_a_spoilt_attribute_affects_only_its_own_cluster(
 
 class TestByName:
     def test_an_unreadable_decision_is_in_the_history(self) -> None:
-        house = House()
-        house.spoil("CLUSTER#bent", f"DECISION#{DECISION}", "record", {"S": "{"})
-        unreadable, paused = house._asked("history", "bent")["actions"]
+        stack = Stack()
+        stack.spoil("CLUSTER#bent", f"DECISION#{DECISION}", "record", {"S": "{"})
+        unreadable, paused = stack._asked("history", "bent")["actions"]
         assert (unreadable["id"], unreadable["cause"], paused["what"]) == (DECISION, "unreadable", "paused")
         assert unreadable["what"].startswith(f"CLUSTER#bent DECISION#{DECISION}: not JSON")
-        assert unreadable in house._asked("record", "bent")["decisions"]
-        assert unreadable in house._asked("status", "bent")["actions"]
-        explained = " ".join(house._asked("explain", "bent")["history"])
+        assert unreadable in stack._asked("record", "bent")["decisions"]
+        assert unreadable in stack._asked("status", "bent")["actions"]
+        explained = " ".join(stack._asked("explain", "bent")["history"])
         assert f"DECISION#{DECISION}: not JSON" in explained, explained
 
     def test_a_decision_of_another_shape_is_in_explain_status_and_page(self) -> None:
-        explained = House()._asked("explain", "bent")["history"]
+        explained = Stack()._asked("explain", "bent")["history"]
         assert [line for line in explained if "pause, asked for by jane" in line]
         assert [line for line in explained if f"decision {DECISION}" in line]
-        status = House()._asked("status", "bent")
+        status = Stack()._asked("status", "bent")
         paused, named = status["actions"]
         assert (paused["cause"], named["cause"], status["decisions"]) == ("pause", "unreadable", [])
         assert (named["id"], named["cluster"]) == (DECISION, "bent")
@@ -259,48 +259,48 @@ class TestByName:
 
     @pytest.mark.parametrize("sk", ["META", "HEALTH"])
     def test_an_unreadable_cluster_is_in_the_list_of_all(self, sk: str) -> None:
-        house = House()
+        stack = Stack()
         pk, sk = ("CLUSTER#bent", sk) if sk == "META" else ("HEALTH_BY_CLUSTER", "CLUSTER#bent")
-        house.spoil(pk, sk, "record", {"BOOL": True})
-        (told,) = [each for each in house._asked("status", "*")["clusters"] if each["cluster"] == "bent"]
-        assert f"{pk} {sk}: record has type BOOL: write a string (S)" in json.dumps(told["incidents"])
+        stack.spoil(pk, sk, "record", {"BOOL": True})
+        (reported,) = [each for each in stack._asked("status", "*")["clusters"] if each["cluster"] == "bent"]
+        assert f"{pk} {sk}: record has type BOOL: write a string (S)" in json.dumps(reported["incidents"])
 
     @pytest.mark.parametrize("sk", ["LEASE", f"POOL#{POOL}", f"GROUP#{KEY}", "META#CONTROL"])
     def test_a_cluster_with_unreadable_state_is_not_loaded(self, sk: str, caplog: pytest.LogCaptureFixture) -> None:
-        house = House()
+        stack = Stack()
         name = {"LEASE": "fence", f"GROUP#{KEY}": "state"}.get(sk, "record")
-        house.spoil("CLUSTER#bent", sk, name, None)
+        stack.spoil("CLUSTER#bent", sk, name, None)
         expected = f"CLUSTER#bent {sk}: {name} is missing"
         with pytest.raises(ConfigError, match=expected.replace("[", ".")):
-            house.store.load("bent")
+            stack.store.load("bent")
         if sk != "LEASE":
             assert expected in caplog.text
 
     def test_a_foreign_lease_is_none(self) -> None:
-        house = House()
+        stack = Stack()
         key = {"pk": {"S": "CLUSTER#bent"}, "sk": {"S": "LEASE"}}
-        house.client.table.put({**key, "state": {"S": "{}"}, "revision": {"N": "1"}})
-        assert house.store.load("bent").fencing_token == 0
-        assert house.store.take_lease("bent", "run", 0, NOW, NOW + MINUTE).fencing_token == 1
+        stack.client.table.put({**key, "state": {"S": "{}"}, "revision": {"N": "1"}})
+        assert stack.store.load("bent").fencing_token == 0
+        assert stack.store.take_lease("bent", "run", 0, NOW, NOW + MINUTE).fencing_token == 1
 
     def test_an_alert_is_sent_again_where_its_memory_is_unreadable(self) -> None:
-        house = House()
-        house.spoil("ALERTED#slack", "bent", "order", {"L": []})
-        assert house.alerts.last_notified("slack", "bent") == LastNotified(version=1)
-        house.spoil("ALERTED#slack", "bent", "version", {"L": []})
+        stack = Stack()
+        stack.spoil("ALERTED#slack", "bent", "order", {"L": []})
+        assert stack.alerts.last_notified("slack", "bent") == LastNotified(version=1)
+        stack.spoil("ALERTED#slack", "bent", "version", {"L": []})
         with pytest.raises(StateUnavailableError, match="ALERTED#slack bent: version has type L"):
-            house.alerts.last_notified("slack", "bent")
+            stack.alerts.last_notified("slack", "bent")
 
     def test_an_unreadable_token_is_named_and_not_quoted(self) -> None:
-        house = House()
-        house.spoil("CLUSTER#bent", "ACCESS#writes", "record", {"S": '{"sealed": "c2VjcmV0"}'})
+        stack = Stack()
+        stack.spoil("CLUSTER#bent", "ACCESS#writes", "record", {"S": '{"sealed": "c2VjcmV0"}'})
         with pytest.raises(AccessError, match="ACCESS#writes: seed is missing") as refusal:
-            house.tokens.load("bent", writes=True)
+            stack.tokens.load("bent", writes=True)
         assert "c2VjcmV0" not in str(refusal.value)
 
     def test_a_dry_run_starts_again_after_an_unreadable_decision(self) -> None:
-        house = House()
-        house.spoil("CLUSTER#bent", f"DECISION#{ACTION}", "record", {"S": "{"})
-        stored = house.store.load("bent")
-        since = readiness_of(house.store, stored, timedelta(days=1), NOW + MINUTE).dry_run.since
+        stack = Stack()
+        stack.spoil("CLUSTER#bent", f"DECISION#{ACTION}", "record", {"S": "{"})
+        stored = stack.store.load("bent")
+        since = readiness_of(stack.store, stored, timedelta(days=1), NOW + MINUTE).dry_run.since
         assert since == NOW + timedelta(seconds=1)

@@ -34,11 +34,11 @@ class Stack:
         now, left = asked[:2], asked[2:]
         if not event.get("list"):
             self.done += now
-        told = [{"cluster": name, "ok": True, "message": self.touched[name]} for name in now if self.touched[name]]
-        told += [{"cluster": name, "ok": False, "message": f"{name}: the time is over"} for name in left]
+        reported = [{"cluster": name, "ok": True, "message": self.touched[name]} for name in now if self.touched[name]]
+        reported += [{"cluster": name, "ok": False, "message": f"{name}: the time is over"} for name in left]
         untouched = sum(self.touched[name] is None for name in now)
         more = {"untouched": untouched} if event.get("list") else {}
-        return {"ok": True, "action": event["action"], "message": "", "clusters": told, "left": left, **more}
+        return {"ok": True, "action": event["action"], "message": "", "clusters": reported, "left": left, **more}
 
 
 def type_(monkeypatch: pytest.MonkeyPatch, stack: Stack, command: str, answer: str = "") -> Result:

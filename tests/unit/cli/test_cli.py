@@ -286,11 +286,11 @@ class TestNodeTemplates:
 class TestGrowth:
     def test_grow_and_shrink_print_the_request_and_its_groups(self, files: Files) -> None:
         name = files.listed(*pool_of(1, 1, 3))
-        told = json.loads(files.run("-f", name, "--grow", "workers=2", "-o", "json").stdout)
-        assert [group["requested"]["to"] for group in told["pools"][0]["groups"]] == [2, 2, 3]
-        assert told["pools"][0]["growth"] == {"request": "--grow", "nodes": 2, "missing": 0}
-        told = json.loads(files.run("-f", name, "--shrink", "workers=1", "-o", "json").stdout)
-        assert [group["requested"]["to"] for group in told["pools"][0]["groups"]] == [1, 1, 2]
+        reported = json.loads(files.run("-f", name, "--grow", "workers=2", "-o", "json").stdout)
+        assert [group["requested"]["to"] for group in reported["pools"][0]["groups"]] == [2, 2, 3]
+        assert reported["pools"][0]["growth"] == {"request": "--grow", "nodes": 2, "missing": 0}
+        reported = json.loads(files.run("-f", name, "--shrink", "workers=1", "-o", "json").stdout)
+        assert [group["requested"]["to"] for group in reported["pools"][0]["groups"]] == [1, 1, 2]
 
     @pytest.mark.parametrize(
         ("text", "says"),

@@ -19,39 +19,39 @@ from evenkeel_cli.main import app
 from evenkeel_cli.objects import read_objects
 from tests.builders import key
 from tests.fakes import NOW, FakeWorkload, plenty
-from tests.house import House
 from tests.parts import replace
+from tests.stack import Stack
 from tests.unit.cli.test_forecast_command import files  # noqa: F401
 from tests.workloads import node, pod
 
 BEGIN = "--zone a --for 20m --reason rehearsal"
 
 
-class Stack:
+class AskedStack:
     """A stack whose operator function is the use case itself. ``asked`` has the events."""
 
     def __init__(self, **fields: Any) -> None:
-        self.house = House(**fields)
-        self.house.settle()
+        self.real = Stack(**fields)
+        self.real.settle()
         self.asked: list[dict[str, Any]] = []
 
     def ask(self, _stack: str, event: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(event)
         by = {"by": "jane"} if event["action"] == "drill" and {"zone", "zone_id", "abort"} & event.keys() else {}
         try:
-            answer = self.house.operate({**event, **by}, plenty)
+            answer = self.real.operate({**event, **by}, plenty)
         except EvenkeelError as error:
             answer = answer_of_error(error)
         return dict(json.loads(json.dumps(answer)))
 
     @property
     def drill(self) -> Any:
-        return self.house.store.load("demo").drill
+        return self.real.store.load("demo").drill
 
 
 @pytest.fixture
-def stack(monkeypatch: pytest.MonkeyPatch) -> Stack:
-    made = Stack()
+def stack(monkeypatch: pytest.MonkeyPatch) -> AskedStack:
+    made = AskedStack()
     monkeypatch.setattr(stack_client, "ask", made.ask)
     return made
 
@@ -77,13 +77,13 @@ def cluster(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:  # noqa:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_the_forecast_is_shown_and_stored_next_to_the_measured_effect(stack: Stack) -> None:
+def test_the_forecast_is_shown_and_stored_next_to_the_measured_effect(stack: AskedStack) -> None:
     shown = type_(f"{BEGIN} --context blue --yes").stdout
     assert shown.startswith("zone a is lost, 1 node: ")
     assert "zone a of demo is fenced until 2026-01-15T12:23:00Z" in shown
     assert (stack.drill.zone, stack.drill.by, stack.drill.reason) == ("a", "jane", "rehearsal")
     assert (stack.drill.forecast.lost_nodes, stack.drill.forecast.pods) == (1, 2)
-    stack.house.runs(2)
+    stack.real.runs(2)
     report = type_("").stdout.splitlines()
     assert report[0].startswith("demo: drill: a fenced until 2026-01-15T12:23:00Z by jane: rehearsal")
     rows = {line[:30].strip(): line.split()[-2:] for line in report}
@@ -97,7 +97,7 @@ def test_the_forecast_is_shown_and_stored_next_to_the_measured_effect(stack: Sta
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_repeated_command_shows_the_report_and_asks_nothing(stack: Stack) -> None:
+def test_a_repeated_command_shows_the_report_and_asks_nothing(stack: AskedStack) -> None:
     type_(f"{BEGIN} --context blue --yes")
     began = stack.drill
     report = type_(f"{BEGIN} --context blue").stdout
@@ -106,18 +106,18 @@ def test_a_repeated_command_shows_the_report_and_asks_nothing(stack: Stack) -> N
     assert stack.drill == began
 
 
-def test_without_a_context_the_stack_reads_the_cluster(stack: Stack) -> None:
+def test_without_a_context_the_stack_reads_the_cluster(stack: AskedStack) -> None:
     nodes = [node(f"{zone}-{number}", zone, group=key(zone)) for zone in "abc" for number in range(2)]
     running = [pod(f"web-{each.name}", node=each.name) for each in nodes]
     found = Workload(nodes=tuple(nodes), pods=tuple(running))
-    stack.house.clusters.workloads["demo"] = FakeWorkload(found)
+    stack.real.clusters.workloads["demo"] = FakeWorkload(found)
     ended = type_(f"{BEGIN} --yes")
     assert (ended.stdout.splitlines()[0][:24], ended.stderr) == ("zone a is lost, 2 nodes:", "")
     assert (stack.drill.forecast.lost_nodes, stack.drill.forecast.pods) == (2, 2)
 
 
-def test_a_cluster_that_the_stack_cannot_return_is_drilled_without_a_forecast(stack: Stack) -> None:
-    stack.house.operate = replace(stack.house.operate, pack=lambda _: "x" * 5_000_001)
+def test_a_cluster_that_the_stack_cannot_return_is_drilled_without_a_forecast(stack: AskedStack) -> None:
+    stack.real.operate = replace(stack.real.operate, pack=lambda _: "x" * 5_000_001)
     ended = type_(f"{BEGIN} --yes")
     assert ended.stderr.startswith("no forecast: cluster demo: its observation has 5000001 characters, ")
     assert stack.drill.forecast is None
@@ -126,7 +126,7 @@ def test_a_cluster_that_the_stack_cannot_return_is_drilled_without_a_forecast(st
 
 @pytest.mark.parametrize(("answer", "begins"), [("y\n", True), ("n\n", False), ("\n", False)])
 def test_it_begins_only_after_a_confirmation(
-    answer: str, begins: bool, stack: Stack, monkeypatch: pytest.MonkeyPatch
+    answer: str, begins: bool, stack: AskedStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminal, "has_terminal", lambda: True)
     ended = type_(BEGIN, answer, code=0 if begins else 2)
@@ -134,7 +134,7 @@ def test_it_begins_only_after_a_confirmation(
     assert (stack.drill is not None) is begins
 
 
-def test_a_script_must_confirm(stack: Stack) -> None:
+def test_a_script_must_confirm(stack: AskedStack) -> None:
     ended = type_(BEGIN, code=2)
     assert ended.stderr.splitlines()[-1] == (
         "evenkeel: drill: fence zone a of demo for 20m: not confirmed, nothing is done: say --yes"
@@ -142,7 +142,7 @@ def test_a_script_must_confirm(stack: Stack) -> None:
     assert stack.drill is None
 
 
-def test_abort_and_the_report_after_it(stack: Stack) -> None:
+def test_abort_and_the_report_after_it(stack: AskedStack) -> None:
     type_(f"{BEGIN} --yes")
     assert "ended by jane: enough" in type_("--abort --reason enough").stdout
     assert "was fenced from" in type_("").stdout
@@ -159,14 +159,14 @@ def test_abort_and_the_report_after_it(stack: Stack) -> None:
         ("--zone a --abort", "drill: abort and a zone are there: name one of the two"),
     ],
 )
-def test_a_bad_value_is_one_line(command: str, fault: str, stack: Stack) -> None:
+def test_a_bad_value_is_one_line(command: str, fault: str, stack: AskedStack) -> None:
     ended = type_(command, code=2)
     assert (ended.stdout, ended.stderr) == ("", f"evenkeel: {fault}\n")
     assert stack.drill is None
 
 
 @pytest.mark.usefixtures("cluster")
-def test_the_context_of_another_cluster(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_context_of_another_cluster(stack: AskedStack, monkeypatch: pytest.MonkeyPatch) -> None:
     observe: Any = live.observe
 
     def elsewhere(*given: object) -> Any:
@@ -185,7 +185,7 @@ def test_the_context_of_another_cluster(stack: Stack, monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("cluster")
 class TestDryRun:
     def test_a_cluster_in_dry_run_gets_only_a_forecast(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        stack = Stack(stack_dry_run=True)
+        stack = AskedStack(stack_dry_run=True)
         monkeypatch.setattr(stack_client, "ask", stack.ask)
         ended = type_(f"{BEGIN} --context blue", code=5)
         assert ended.stdout.splitlines()[-1] == (
@@ -196,7 +196,7 @@ class TestDryRun:
         document = json.loads(type_(f"{BEGIN} --context blue -o json", code=5).stdout)
         assert (document["dryRun"], document["drill"], document["forecast"]["lostNodes"]) == (True, None, 1)
 
-    def test_the_option_shows_the_forecast_of_a_live_cluster(self, stack: Stack) -> None:
+    def test_the_option_shows_the_forecast_of_a_live_cluster(self, stack: AskedStack) -> None:
         ended = type_("--zone a --context blue --dry-run")
         assert ended.stdout.splitlines()[-1] == "zone a of demo would be fenced for 30 min; nothing is fenced"
         assert stack.drill is None

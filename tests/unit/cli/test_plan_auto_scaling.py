@@ -320,7 +320,7 @@ def test_nodes_of_aws_lead_to_their_auto_scaling_groups(tmp_path: Path) -> None:
     result = invoke("plan", "-f", str(file))
     assert result.stdout.splitlines()[-1] == "evenkeel plan --auto-scaling --region eu-central-1"
 
-    def test_files_without_a_group_say_what_was_looked_for(self, account: Account) -> None:
+    def test_files_without_a_group_say_what_was_checked_for(self, account: Account) -> None:
         result = account.plan({"AutoScalingGroups": []})
         assert result.exit_code == 4
         assert result.stdout.rstrip().endswith("AutoScalingGroups of AWS: name the API server or file that has them")

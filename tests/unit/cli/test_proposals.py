@@ -45,7 +45,7 @@ def deployment(name: str, zone: str | None, *, bounds: bool = True, **labels: st
     return {**item, "metadata": metadata, "spec": {**item["spec"], "clusterName": "demo", "template": {"spec": spec}}}
 
 
-def test_groups_that_look_alike_apart_from_their_zone_get_one_label(tmp_path: Path) -> None:
+def test_groups_that_check_alike_apart_from_their_zone_get_one_label(tmp_path: Path) -> None:
     groups = [deployment(f"workers-{zone[-1]}", zone) for zone in ZONES]
     assert proposed(tmp_path, *groups) == [f"{_LABEL} workers-a workers-b workers-c evenkeel.dev/pool=workers"]
 
@@ -295,7 +295,7 @@ def test_a_record_that_names_no_pools_gets_the_line_that_discovers_them(tmp_path
     assert document["proposals"] == ["pools: {discover: similar}"]
 
 
-def test_without_node_groups_a_plan_says_what_it_looked_for(tmp_path: Path) -> None:
+def test_without_node_groups_a_plan_says_what_it_checked_for(tmp_path: Path) -> None:
     file = tmp_path / "objects.yaml"
     file.write_text("{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}}", encoding="utf-8")
     ran = CliRunner().invoke(app, ["plan", "-f", str(file)])

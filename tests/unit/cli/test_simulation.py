@@ -192,8 +192,8 @@ def test_convergence_under_constant_load_delays_no_pod() -> None:
 
 
 def test_convergence_under_changing_load_costs_no_node_hours() -> None:
-    home = shipped("recovery-and-going-home")
-    with_it, without = measure(played(home.name, "Balanced")), measures(with_level(home, None), "Balanced")
+    scenario = shipped("recovery-and-going-home")
+    with_it, without = measure(played(scenario.name, "Balanced")), measures(with_level(scenario, None), "Balanced")
     assert with_it.skew_recovered is not None
     assert without.skew_recovered is not None
     assert with_it.skew_recovered < min(1.2, 0.6 * without.skew_recovered)

@@ -203,10 +203,10 @@ def test_unmet_demand_is_filled_above_the_running_nodes(tmp_path: Path, monkeypa
     filled: list[tuple[float, int, int]] = []
     fill = Axes.fill_between
 
-    def note(panel: Axes, times: Any, lower: Any, upper: Any, **looks: Any) -> Any:
-        if looks.get("label") == "unmet demand: pods wait":
+    def note(panel: Axes, times: Any, lower: Any, upper: Any, **checks: Any) -> Any:
+        if checks.get("label") == "unmet demand: pods wait":
             filled.extend(zip(times, lower, upper, strict=True))
-        return fill(panel, times, lower, upper, **looks)
+        return fill(panel, times, lower, upper, **checks)
 
     monkeypatch.setattr(Axes, "fill_between", note)
     drawn(tmp_path, stdin=SMALL)
@@ -311,7 +311,7 @@ def test_a_history_becomes_failing_zones_and_demand(tmp_path: Path) -> None:
     (demand,) = found.demand
     assert [(step.at, step.nodes) for step in demand.nodes] == [(0, 3), (300, 9), (360, 9), (720, 9), (2400, 10)]
     first = found.zones[0]
-    # From the look before the fence to the probe that went well.
+    # From the check before the fence to the probe that went well.
     assert [(step.at, step.nodes) for step in first.capacity] == [(300, 0), (720, None)]
     assert all(not zone.capacity for zone in found.zones[1:])
 

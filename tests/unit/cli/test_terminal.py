@@ -24,7 +24,7 @@ from evenkeel_cli.answers import print_answer, print_plan
 from evenkeel_cli.main import _print_failure
 from evenkeel_cli.terminal import CommandError, Output, cell, print_line, print_table, say, say_json, table
 from tests.builders import NOW, group, key, numbers
-from tests.house import House
+from tests.stack import Stack
 
 ORDERS = [
     "\x1b[31mred\x1b[0m",
@@ -96,10 +96,10 @@ def spoilt(value: Any, evil: str, field: str = "") -> Any:
 
 @pytest.fixture(scope="module")
 def answers() -> list[dict[str, Any]]:
-    house = House()
-    house.settle()
-    asked = [house.ask(action) for action in ("status", "plan", "validate")]
-    return [*asked, house.ask("explain", pool="workers"), house.ask("status", "*"), house.ask("pause")]
+    stack = Stack()
+    stack.settle()
+    asked = [stack.ask(action) for action in ("status", "plan", "validate")]
+    return [*asked, stack.ask("explain", pool="workers"), stack.ask("status", "*"), stack.ask("pause")]
 
 
 @given(EVIL, st.integers(40, 200))
@@ -123,23 +123,23 @@ def test_no_plan_controls_a_terminal(evil: str) -> None:
 @given(EVIL)
 def test_no_fault_controls_a_terminal_and_each_is_one_line(evil: str) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        told: list[str] = []
-        patched.setattr(typer, "echo", lambda text, err=False: told.append(text))
+        reported: list[str] = []
+        patched.setattr(typer, "echo", lambda text, err=False: reported.append(text))
         for form in (Output.TABLE, Output.JSON):
             _print_failure(CommandError([f"field is {evil}", "another"]), form)
         say(evil)
-    assert len(told) == 4
-    assert obeyed("".join(told)) <= {"\n"}
+    assert len(reported) == 4
+    assert obeyed("".join(reported)) <= {"\n"}
 
 
 @given(st.recursive(EVIL, lambda inner: st.lists(inner) | st.dictionaries(EVIL, inner), max_leaves=5))
 def test_json_is_the_same_json_and_controls_nothing(value: object) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        told: list[str] = []
-        patched.setattr(typer, "echo", told.append)
+        reported: list[str] = []
+        patched.setattr(typer, "echo", reported.append)
         say_json(value, indent=2)
-    assert json.loads(told[0]) == value or "\\ud800" in told[0]
-    assert obeyed(told[0]) <= {"\n"}
+    assert json.loads(reported[0]) == value or "\\ud800" in reported[0]
+    assert obeyed(reported[0]) <= {"\n"}
 
 
 def _sources() -> Iterator[tuple[str, str]]:

@@ -153,7 +153,7 @@ class TestPods:
         assert f"the cpu and memory of a node are unknown: set tags {tag}/cpu and {tag}/memory" in text
 
     @pytest.mark.parametrize("is_known", [False, True])
-    def test_the_output_about_instance_types_tells_the_size_of_an_empty_group(
+    def test_the_output_about_instance_types_reports_the_size_of_an_empty_group(
         self, tmp_path: Path, *, is_known: bool
     ) -> None:
         empty = [group(f"win-{zone}", [zone], eks("blue", "win"), 0, MinSize=0) for zone in ZONES]

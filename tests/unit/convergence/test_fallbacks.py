@@ -18,9 +18,9 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.texts.english import sentences
 from tests.builders import MINUTE, NOW, after_backoff, group, in_backoff, key, problems_of
-from tests.house import House
 from tests.pages import assert_note_is_shown
 from tests.parts import make, replace
+from tests.stack import Stack
 
 
 def pools(*names: str, zones: str = "ab", **fallback_for: str) -> list[NodeGroup]:
@@ -256,15 +256,15 @@ def test_a_step_that_levels_a_fallback_moves_a_held_node() -> None:
 
 
 def test_plan_status_page_and_explain_show_the_held_nodes() -> None:
-    house = House(pools("first", "spare", spare="first"), pools=[])
-    house.run()
+    stack = Stack(pools("first", "spare", spare="first"), pools=[])
+    stack.run()
     id = PoolId("cluster-api", "default", "", "spare")
-    loaded = house.store.load("demo")
+    loaded = stack.store.load("demo")
     state = replace(loaded.state.pools[id], held_nodes=holds("spare", a=2, b=1))
-    house.store.save_pool("demo", id, state, loaded.versions)
+    stack.store.save_pool("demo", id, state, loaded.versions)
     says = "holds 3 nodes for pool first"
-    assert_note_is_shown(house, says, "spare")
-    (pool,) = [pool for pool in house.ask("plan")["plan"]["pools"] if pool["name"] == "spare"]
+    assert_note_is_shown(stack, says, "spare")
+    (pool,) = [pool for pool in stack.ask("plan")["plan"]["pools"] if pool["name"] == "spare"]
     (rule,) = [rule for rule in pool["noteRules"] if rule["rule"] == "holds-nodes"]
     assert (rule["nodes"], rule["pool"]) == (3, "first")
 

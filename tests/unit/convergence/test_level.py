@@ -26,15 +26,15 @@ def levelled(*nodes: int, minimum: int = 0, strategy: Strategy | None = None, le
     """A pool after its first check."""
     policy = numbers(minimum, 60, **({"strategy": strategy} if strategy else {}))
     pool = Played(zones(nodes), replace(policy, level=level))
-    pool.look()
+    pool.check()
     return pool
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
 def test_when_a_node_goes_the_smaller_zones_are_held(strategy: Strategy) -> None:
     pool = levelled(9, 8, 3, strategy=strategy)
-    assert minima(pool.look(60)) == (0, 0, 0)  # a difference alone begins no hold
-    found = pool.look(60, a=8)
+    assert minima(pool.check(60)) == (0, 0, 0)  # a difference alone begins no hold
+    found = pool.check(60, a=8)
     assert minima(found) == (3, 3, 3)
     assert "min raised to the 3 requested replicas until 2026-01-15T12:32:00Z" in reasons(found, "c")
     assert "min raised to 3 until" in reasons(found, "a")
@@ -43,15 +43,15 @@ def test_when_a_node_goes_the_smaller_zones_are_held(strategy: Strategy) -> None
 
 def test_a_hold_lasts_from_node_to_node_and_ends_when_zones_are_level() -> None:
     pool = levelled(6, 6, 3)
-    pool.look(60, a=5)
-    assert minima(pool.look(29 * 60)) == (3, 3, 3)
-    assert minima(pool.look(59, b=4)) == (3, 3, 3)
-    assert minima(pool.look(29 * 60)) == (3, 3, 3)
-    found = pool.look(30, a=4)
+    pool.check(60, a=5)
+    assert minima(pool.check(29 * 60)) == (3, 3, 3)
+    assert minima(pool.check(59, b=4)) == (3, 3, 3)
+    assert minima(pool.check(29 * 60)) == (3, 3, 3)
+    found = pool.check(30, a=4)
     assert minima(found) == (0, 0, 0)
     assert found.next_state.held_until is None
-    assert minima(pool.look(60, a=6, b=6)) == (0, 0, 0)
-    assert minima(pool.look(60, a=5)) == (3, 3, 3)  # having done its work, it need not rest
+    assert minima(pool.check(60, a=6, b=6)) == (0, 0, 0)
+    assert minima(pool.check(60, a=5)) == (3, 3, 3)  # having done its work, it need not rest
 
 
 @pytest.mark.parametrize(("left", "held"), [(8, False), (7, True)])
@@ -59,7 +59,7 @@ def test_nodes_that_evenkeel_removed_begin_no_hold(left: int, held: bool) -> Non
     seen = MemberSnapshot(since=NOW - MINUTE, requested=counted(9, 8, 3), planned={str(key("a")): 8})
     state = ClusterState(pools={POOL_ID: PoolState(seen=seen)})
     pool = Played(zones((left, 9, 3)), replace(numbers(0, 60), level=Level.SHRINK), state)
-    assert any(minima(pool.look(60))) is held
+    assert any(minima(pool.check(60))) is held
 
 
 def counted(*nodes: int) -> dict[str, int]:
@@ -68,41 +68,41 @@ def counted(*nodes: int) -> dict[str, int]:
 
 def test_a_hold_without_effect_pauses_for_three_hours() -> None:
     pool = levelled(9, 9, 3)
-    pool.look(60, a=8)
-    pool.look(15)
+    pool.check(60, a=8)
+    pool.check(15)
     soon = pool.next_check()
     assert soon == 30 * 60 - 15
-    found = pool.look(soon)
+    found = pool.check(soon)
     assert minima(found) == (0, 0, 0)
     assert "no min is raised to level the zones before 2026-01-15T15:31:00Z" in reasons(found, "c")
     assert pool.next_check() is None
-    assert minima(pool.look(3 * HOUR - 60, a=7)) == (0, 0, 0)
-    assert minima(pool.look(60, b=8)) == (3, 3, 3)
+    assert minima(pool.check(3 * HOUR - 60, a=7)) == (0, 0, 0)
+    assert minima(pool.check(60, b=8)) == (3, 3, 3)
 
 
 def test_the_minima_of_the_pool_are_raised_and_never_lowered() -> None:
     pool = levelled(9, 8, 3, minimum=15)
-    assert minima(pool.look(60)) == (6, 6, 3)
-    assert minima(pool.look(60, a=8)) == (6, 6, 3)
-    assert minima(levelled(9, 8, 3, minimum=3).look(60, a=8)) == (3, 3, 3)
+    assert minima(pool.check(60)) == (6, 6, 3)
+    assert minima(pool.check(60, a=8)) == (6, 6, 3)
+    assert minima(levelled(9, 8, 3, minimum=3).check(60, a=8)) == (3, 3, 3)
 
 
 def test_only_healthy_zones_are_compared_and_off_holds_nothing() -> None:
-    assert minima(levelled(9, 8, 3, level=Level.OFF).look(60, a=8)) == (0, 0, 0)
+    assert minima(levelled(9, 8, 3, level=Level.OFF).check(60, a=8)) == (0, 0, 0)
     pool = levelled(9, 3, 3)
     pool.state = replace(pool.state, zones={"a": NOW + timedelta(hours=1)})
-    assert minima(pool.look(60, b=2)) == (0, 0, 0)
+    assert minima(pool.check(60, b=2)) == (0, 0, 0)
     quiet = levelled(9, 9, 3)
-    quiet.look(60)
-    assert [quiet.look(HOUR).changes for _ in range(6)] == [()] * 6
+    quiet.check(60)
+    assert [quiet.check(HOUR).changes for _ in range(6)] == [()] * 6
 
 
 def test_removed_nodes_come_from_the_fullest_zone_despite_a_hold() -> None:
     pool = levelled(9, 8, 3)
-    pool.look(60, a=8)
+    pool.check(60, a=8)
     request = ScaleRequest(id="night", nodes=-12, at=pool.now + MINUTE)
     pool.state = replace(pool.state, scale_requests=(request,))
-    found: PoolPlan = pool.look(60)
+    found: PoolPlan = pool.check(60)
     assert sorted(requested(found)) == [2, 2, 3]
     assert all(planned.bounds is not None and planned.bounds.min <= planned.requested for planned in found.groups)
 

@@ -24,7 +24,7 @@ from evenkeel.domain.model.workload import (
     Workload,
 )
 from tests.builders import NOW
-from tests.convergence import Home, convergence
+from tests.convergence import PlayedPool, convergence
 from tests.workloads import ZONE, group_key, node, pod, pods, pool_offer, requirement, said, selector
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -152,12 +152,12 @@ def test_the_place_of_a_pending_pod_is_taken() -> None:
     assert "fits no other node" in said(chosen(ours("n1"), running=(full, waiting)).why)
 
 
-def held(home: Home, free: Callable[[str], bool], **fields: Any) -> Workload:
+def held(pool: PlayedPool, free: Callable[[str], bool], **fields: Any) -> Workload:
     """A pod with these fields on every machine that is not free."""
     nodes = [
         node(machine.name, zone, group=found.key, machine=machine)
-        for zone, found in home.groups.items()
-        for machine in home.machines(zone)
+        for zone, found in pool.groups.items()
+        for machine in pool.machines(zone)
         if machine.has_node and not machine.deleting
     ]
     on = [one.name for one in nodes if not free(one.name)]
@@ -167,14 +167,16 @@ def held(home: Home, free: Callable[[str], bool], **fields: Any) -> Workload:
 def test_a_step_takes_the_machine_without_pods_that_hold_it() -> None:
     free: set[str] = set()
     annotations = {"annotations": {SAFE: "false"}}
-    home = Home((2, 2, 5), convergence(blind=False), workload=lambda home: held(home, free.__contains__, **annotations))
-    free.add(home.machines("c")[3].name)
-    home.look()
-    home.look(601)
-    assert sum(home.requested) == 10
-    home.boot()
-    home.look(60)
-    assert {machine.name for machine in home.machines("c") if machine.deleting} == free
+    pool = PlayedPool(
+        (2, 2, 5), convergence(blind=False), workload=lambda pool: held(pool, free.__contains__, **annotations)
+    )
+    free.add(pool.machines("c")[3].name)
+    pool.check()
+    pool.check(601)
+    assert sum(pool.requested) == 10
+    pool.boot()
+    pool.check(60)
+    assert {machine.name for machine in pool.machines("c") if machine.deleting} == free
 
 
 @pytest.mark.parametrize(
@@ -187,12 +189,12 @@ def test_a_step_takes_the_machine_without_pods_that_hold_it() -> None:
     ],
 )
 def test_no_step_begins_where_every_pod_holds_its_node(fields: dict[str, Any], why: str) -> None:
-    home = Home((2, 2, 5), convergence(blind=False), workload=partial(held, free=lambda _: False, **fields))
-    home.look()
-    home.look(601)
-    assert home.requested == (2, 2, 5)
-    assert home.why.startswith("no machine of c may be drained: ")
-    assert why in home.why
+    pool = PlayedPool((2, 2, 5), convergence(blind=False), workload=partial(held, free=lambda _: False, **fields))
+    pool.check()
+    pool.check(601)
+    assert pool.requested == (2, 2, 5)
+    assert pool.why.startswith("no machine of c may be drained: ")
+    assert why in pool.why
 
 
 @pytest.mark.parametrize("coming", ["", "b", "c"])

@@ -40,7 +40,7 @@ def policy(stage: DemandStage = DemandStage.ADVISE, maximum: int = 12, minimum: 
     return make(Policy, strategy=BALANCED, demand=stage, pools=rules, **fields)
 
 
-def look(
+def check(
     members: tuple[NodeGroup, ...],
     workload: Workload | None,
     state: ClusterState | None = None,
@@ -81,19 +81,19 @@ class TestGrowth:
     def test_pods_that_daemon_sets_block_are_reported(self, stage: DemandStage, blocked: int) -> None:
         agent = pod("agent", cpu="1500m", owner=Owner("DaemonSet", "agent"))
         seen = Workload(pods=pods(2, cpu="3"), daemon_sets=(agent,), autoscaler_sought=True)
-        advice = the_pool(look(groups(0, 0, 0), seen, stage=stage, autoscaler=False)).demand.advice
+        advice = the_pool(check(groups(0, 0, 0), seen, stage=stage, autoscaler=False)).demand.advice
         assert advice is not None
         assert len(advice.asked.blocked) == blocked
 
     def test_a_zone_gets_no_more_than_its_cap(self) -> None:
         capped = (*groups(1, zone_max=2), *(group(zone, 4, template=template()) for zone in "bc"))
-        planned = look(capped, Workload(pods=pods(3, cpu="3")))
+        planned = check(capped, Workload(pods=pods(3, cpu="3")))
         assert asked(planned) == {"workers-a": 1, "workers-b": 1, "workers-c": 1}
 
     def test_a_fenced_zone_gets_no_node_and_has_a_reason(self) -> None:
         state = ClusterState(groups={key("b"): in_backoff()})
         waiting = pod("zonal", cpu="1", node_selector={"topology.kubernetes.io/zone": "b"})
-        planned = look(groups(2, 1, 1), Workload(pods=(*pods(2, cpu="3"), waiting)), state)
+        planned = check(groups(2, 1, 1), Workload(pods=(*pods(2, cpu="3"), waiting)), state)
         assert "workers-b" not in asked(planned)
         assert planned.demand is not None
         (unmet,) = planned.demand.unmet
@@ -115,13 +115,13 @@ class TestGrowth:
     ) -> None:
         first = group("a", replicas, running=0, machines=machines, template=template())
         there = tuple(ours(name, created_at=NOW - MINUTE) for name in nodes)
-        planned = look((first, *groups(0, 1, 1)[1:]), Workload(pods=pods(waiting, cpu="3"), nodes=there))
+        planned = check((first, *groups(0, 1, 1)[1:]), Workload(pods=pods(waiting, cpu="3"), nodes=there))
         assert sum(asked(planned).values()) == ordered
         assert planned.demand is not None
         assert planned.demand.fit_already == waiting - ordered
 
     def test_young_pods_order_nothing_yet(self) -> None:
-        planned = look(groups(1, 1, 1), Workload(pods=(pod(created_at=NOW),)))
+        planned = check(groups(1, 1, 1), Workload(pods=(pod(created_at=NOW),)))
         assert the_pool(planned).demand.advice is None
         assert planned.demand is not None
         assert planned.demand.check_again is not None
@@ -130,7 +130,7 @@ class TestGrowth:
 class TestNodes:
     def test_each_node_is_unneeded_or_needed_for_a_reason(self) -> None:
         running = (pod("big", cpu="3", node="n1"), pod("small", cpu="1", node="n2"))
-        planned = look(groups(2, 1, 1), Workload(pods=running, nodes=(ours("n1"), ours("n2"), ours("n3", "b"))))
+        planned = check(groups(2, 1, 1), Workload(pods=running, nodes=(ours("n1"), ours("n2"), ours("n3", "b"))))
         said = needed(planned)
         assert said["n1"] == "75 % of the node's cpu are requested, more than 50 %"
         assert said["n2"] == said["n3"] == ""
@@ -145,7 +145,7 @@ class TestNodes:
     def test_a_pool_that_is_not_written_keeps_its_nodes_and_gets_none(
         self, members: tuple[NodeGroup, ...], fields: dict[str, Any], reason: str
     ) -> None:
-        planned = look(members, Workload(pods=pods(3), nodes=(ours("n1"), ours("n2", "b"))), **fields)
+        planned = check(members, Workload(pods=pods(3), nodes=(ours("n1"), ours("n2", "b"))), **fields)
         assert asked(planned) == {}
         assert needed(planned).keys() == {"n1", "n2"}
         assert all(reason in why for why in needed(planned).values())
@@ -162,7 +162,7 @@ class TestNodes:
     ) -> None:
         live = group("a", 0, pool="live", dry_run=False, pool_min=0, pool_max=9, template=template())
         workload = Workload(pods=pods(5, cpu="3"), nodes=(ours("n1"), ours("n2", "b")))
-        planned = look((*groups(1, 1, 1, dry_run=own), live), workload, is_dry=cluster)
+        planned = check((*groups(1, 1, 1, dry_run=own), live), workload, is_dry=cluster)
         live_pool, dry_pool = planned.pools
         assert live_pool.demand.advice is not None
         assert live_pool.demand.advice.asked.nodes
@@ -173,20 +173,20 @@ class TestNodes:
 
     def test_no_node_is_checked_where_only_growth_is_wanted(self) -> None:
         workload = Workload(pods=pods(1), nodes=(ours("n1"),))
-        assert needed(look(groups(1, 1, 1), workload, stage=DemandStage.SCALE_UP, autoscaler=False)) == {}
+        assert needed(check(groups(1, 1, 1), workload, stage=DemandStage.SCALE_UP, autoscaler=False)) == {}
 
     def test_a_node_of_another_pool_or_of_none_is_not_listed(self) -> None:
-        assert needed(look(groups(1, 1, 1), Workload(nodes=(node("strange", "a"), ours("n1"))))).keys() == {"n1"}
+        assert needed(check(groups(1, 1, 1), Workload(nodes=(node("strange", "a"), ours("n1"))))).keys() == {"n1"}
 
 
 class TestThePlan:
     def test_with_demand_off_pods_are_ignored(self) -> None:
-        planned = look(groups(1, 1, 1), Workload(pods=pods(5)), stage=DemandStage.OFF)
+        planned = check(groups(1, 1, 1), Workload(pods=pods(5)), stage=DemandStage.OFF)
         assert (planned.demand, the_pool(planned).demand.advice) == (None, None)
 
     def test_unreadable_pods_are_one_sentence_and_change_no_plan(self) -> None:
-        plain = look(groups(4, 0, 2), None)
-        planned = look(groups(4, 0, 2), None, unread="blue does not answer")
+        plain = check(groups(4, 0, 2), None)
+        planned = check(groups(4, 0, 2), None, unread="blue does not answer")
         assert planned.demand is not None
         assert planned.demand.unread is not None
         assert "blue does not answer" in sentence(planned.demand.unread)
@@ -195,7 +195,7 @@ class TestThePlan:
     def test_pods_are_not_read_where_the_groups_are_of_two_workload_clusters(self) -> None:
         members = (*groups(1, 1, cluster="blue"), *(replace(g, cluster="red") for g in groups(1, 1, pool="more")))
         rules = tuple(PoolRule(name=name, min=0, max=9) for name in ("workers", "more"))
-        planned = look(members, Workload(pods=pods(1)), pools=rules)
+        planned = check(members, Workload(pods=pods(1)), pools=rules)
         assert planned.demand is not None
         assert planned.demand.unread is not None
         assert "default/blue, default/red" in sentence(planned.demand.unread)

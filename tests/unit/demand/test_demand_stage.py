@@ -22,31 +22,31 @@ from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.printed_pages import page_of_plan
 from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeWorkload, record
-from tests.house import House
+from tests.stack import Stack
 from tests.workloads import node, pod, pods, template
 
 SAME = {"access": {"kind": "same"}}
 ADVISE: dict[str, Any] = {"demand": "advise", "workload": SAME}
 
 
-def house(found: Workload | Exception, **fields: Any) -> House:
+def stack(found: Workload | Exception, **fields: Any) -> Stack:
     """The pool of three zones with two nodes each, and what runs there."""
     members = [group(zone, 2, bounds=(1, 9), template=template()) for zone in "abc"]
-    made = House(members, **{**ADVISE, **fields})
+    made = Stack(members, **{**ADVISE, **fields})
     made.clusters.workloads["demo"] = FakeWorkload(found)
     return made
 
 
-def ordering(found: Workload | Exception, stage: str = "full", **fields: Any) -> House:
-    return house(found, demand=stage, autoscaler="none", **fields)
+def ordering(found: Workload | Exception, stage: str = "full", **fields: Any) -> Stack:
+    return stack(found, demand=stage, autoscaler="none", **fields)
 
 
-def total(house: House) -> int:
-    return sum(member.requested for member in house.cluster.groups.values())
+def total(stack: Stack) -> int:
+    return sum(member.requested for member in stack.cluster.groups.values())
 
 
-def reads(house: House) -> list[bool]:
-    found: list[bool] = house.clusters.workloads["demo"].reads
+def reads(stack: Stack) -> list[bool]:
+    found: list[bool] = stack.clusters.workloads["demo"].reads
     return found
 
 
@@ -59,7 +59,7 @@ WAITING = Workload(
 class TestAnswers:
     def test_a_plan_has_the_nodes_and_pods_of_each_pool(self) -> None:
         full = tuple(pod(f"full-{zone}", cpu="3", node=f"n-{zone}") for zone in "abc")
-        plan = house(Workload(pods=(*WAITING.pods, *full), nodes=WAITING.nodes)).ask("plan")["plan"]
+        plan = stack(Workload(pods=(*WAITING.pods, *full), nodes=WAITING.nodes)).ask("plan")["plan"]
         (pool,) = plan["pools"]
         assert pool["demand"]["nodes"] == {str(key(zone)): 1 for zone in "abc"}
         (pending,) = pool["demand"]["pending"]
@@ -72,25 +72,25 @@ class TestAnswers:
 
     def test_explain_has_the_reason_of_each_zone_for_a_pending_pod(self) -> None:
         waiting = pod("zonal", node_selector={"topology.kubernetes.io/zone": "d"})
-        said = house(Workload(pods=(waiting,))).ask("explain", pool="workers")["message"]
+        said = stack(Workload(pods=(waiting,))).ask("explain", pool="workers")["message"]
         assert "Pod default/zonal has been waiting since" in said
         assert "the pod's node selector requires topology.kubernetes.io/zone d" in said
 
     def test_status_counts_pods_without_a_node(self) -> None:
-        answer = house(Workload(pods=pods(2, cpu="64"))).ask("status")
+        answer = stack(Workload(pods=pods(2, cpu="64"))).ask("status")
         assert "2 pods without a node" in answer["headline"]
         assert answer["demand"]["unmet"][0]["count"] == 2
 
     def test_a_plan_lists_unneeded_nodes_and_why_others_are_needed(self) -> None:
         running = Workload(pods=(pod("p", cpu="3", node="n-a"),), nodes=WAITING.nodes)
-        (pool,) = house(running).ask("plan")["plan"]["pools"]
+        (pool,) = stack(running).ask("plan")["plan"]["pools"]
         assert [each["node"] for each in pool["demand"]["unneeded"]] == ["n-b", "n-c"]
         (kept,) = pool["demand"]["needed"]
         assert (kept["node"], kept["rule"], kept["group"]) == ("n-a", "node-in-use", str(key("a")))
 
     def test_a_pod_that_keeps_its_node_is_in_every_answer_and_on_the_page(self) -> None:
         running = Workload(pods=(pod("train", node="n-a", resource_claims=("gpu",)),), nodes=WAITING.nodes)
-        made = house(running)
+        made = stack(running)
         devices = "Evenkeel does not evaluate the pod's resource claims"
         why = f"Evenkeel cannot place pod default/train on another node: {devices}"
         plan = made.ask("plan")["plan"]
@@ -102,11 +102,11 @@ class TestAnswers:
         assert any(why in words for pool in section.pools for words in pool.demand)
 
     def test_a_long_list_of_pods_is_cut_and_its_count_is_not(self) -> None:
-        answer = house(Workload(pods=pods(500, cpu="64"))).ask("plan")["plan"]["demand"]["unmet"][0]
+        answer = stack(Workload(pods=pods(500, cpu="64"))).ask("plan")["plan"]["demand"]["unmet"][0]
         assert (len(answer["pods"]), answer["count"]) == (12, 500)
 
     def test_the_table_and_the_page_show_the_answers(self) -> None:
-        made = house(WAITING)
+        made = stack(WAITING)
         plan, status = made.ask("plan"), made.ask("status")
         assert page_of_plan(json.dumps(plan["plan"]), "plan").sections
         assert page_of_status({**status, "cluster": "demo", "action": "status", "ok": True}, "x", NOW).sections
@@ -121,56 +121,56 @@ class TestAnswers:
 class TestCosts:
     @pytest.mark.parametrize("action", ["plan", "status", "explain"])
     def test_with_demand_off_no_workload_is_opened(self, action: str) -> None:
-        made = House()  # whose clusters know of no workload: opening one is a KeyError
+        made = Stack()  # whose clusters know of no workload: opening one is a KeyError
         made.ask(action)
-        made.looks()
+        made.checks()
         made.run()
         assert made.journal.count("nodes") == 0
 
     def test_a_check_reads_pods_and_a_plan_evaluates_nodes_too(self) -> None:
-        made = house(WAITING)
+        made = stack(WAITING)
         made.settle()
         reads(made).clear()
-        made.looks()
+        made.checks()
         assert reads(made) == [False]
         made.ask("plan")
         assert reads(made) == [False, True]
 
     def test_a_check_evaluates_nodes_where_a_fuller_zone_could_release_one(self) -> None:
-        made = House([group("a", 5, bounds=(0, 9)), group("b", 2, bounds=(0, 9))], **ADVISE)
+        made = Stack([group("a", 5, bounds=(0, 9)), group("b", 2, bounds=(0, 9))], **ADVISE)
         made.clusters.workloads["demo"] = FakeWorkload(Workload())
-        made.looks()
+        made.checks()
         assert reads(made) == [False, True]
 
     def test_beside_other_clusters_a_workload_has_the_time_of_a_check(self) -> None:
-        made = house(WAITING)
-        made.looks("demo", "gone")
+        made = stack(WAITING)
+        made.checks("demo", "gone")
         assert made.clusters.seconds_for_workload == pytest.approx(CHECK_SECONDS, abs=1)
-        made.looks("demo")
+        made.checks("demo")
         assert made.clusters.seconds_for_workload > CHECK_SECONDS
 
     @pytest.mark.parametrize("action", ["validate", "pause"])
     def test_other_actions_read_no_pods(self, action: str) -> None:
-        made = house(WAITING)
+        made = stack(WAITING)
         made.ask(action)
         assert reads(made) == []
 
     @pytest.mark.parametrize(("stage", "judges"), [("scale-up", False), ("full", True)])
     def test_every_check_and_run_reads_pods_where_nodes_may_be_ordered(self, stage: str, judges: bool) -> None:
         made = ordering(WAITING, stage)
-        made.looks()
+        made.checks()
         made.run()
         assert reads(made) == [judges, judges]
 
 
 class TestNothingElseFollows:
     def test_pods_that_come_and_go_cause_no_write_and_no_run(self) -> None:
-        made = house(WAITING)
+        made = stack(WAITING)
         made.settle()
         written, before = len(made.cluster.applied), len(made.queue.requests)
         for number in range(5):
             made.clusters.workloads["demo"].found = Workload(pods=pods(number * 7, cpu="3"), nodes=WAITING.nodes)
-            made.looks()
+            made.checks()
             made.run()
         assert len(made.cluster.applied) == written
         requests = list(made.queue.requests.values())[before:]
@@ -180,9 +180,9 @@ class TestNothingElseFollows:
         made = ordering(WAITING, "scale-up")
         made.settle()
         for _ in range(40):
-            made.looks()
+            made.checks()
             made.carry_out()
-        assert made.journal.count("glance") == 0
+        assert made.journal.count("quick check") == 0
 
     def test_a_decision_has_nothing_of_pods(self) -> None:
         made = ordering(WAITING, pools=[{"name": "workers", "min": 9, "max": 12}])
@@ -203,7 +203,7 @@ class TestOrders:
     @pytest.mark.parametrize("stage", ["scale-up", "full"])
     def test_a_check_that_finds_pods_requests_a_run_that_orders_evenly(self, stage: str) -> None:
         made = ordering(self.FULL, stage)
-        made.looks()
+        made.checks()
         assert made.queue.clusters == ["demo"]
         assert made.cluster.applied == []
         made.carry_out()
@@ -234,8 +234,8 @@ class TestOrders:
 
         made = ordering(self.FULL, "scale-up")
         view = made.clusters.workloads["demo"]
-        for view.found in (seen(0), Workload()):  # at last no pod is pending, and the autoscaler was not looked for
-            made.looks()
+        for view.found in (seen(0), Workload()):  # at last no pod is pending, and the autoscaler was not searched for
+            made.checks()
             made.carry_out()
             assert incidents() == [IncidentKind.TWO_AUTOSCALERS]
         assert total(made) == 6
@@ -281,12 +281,12 @@ class TestUnreadableWorkload:
         made = ordering(too_large)
         view = made.clusters.workloads["demo"]
         for view.found in (too_large, ClusterUnavailableError("away")):  # another error does not end it
-            made.looks()
+            made.checks()
             made.carry_out()
             assert incidents() == [(IncidentKind.TOO_LARGE, str(too_large))]
         assert made.store.load("demo").cluster_health.unread is None
         asked = len(made.queue.requests)
-        made.looks()
+        made.checks()
         assert len(made.queue.requests) == asked, "an open incident requests no further run"
         (shown,) = made.ask("status")["incidents"]
         assert shown["todo"].startswith("Raise the limit that the message names")
@@ -295,17 +295,17 @@ class TestUnreadableWorkload:
         assert incidents() == []
 
     def test_is_no_outage_of_the_cluster_and_requests_no_run(self) -> None:
-        made = house(ClusterUnavailableError("away"), demand="full", autoscaler="none")
+        made = stack(ClusterUnavailableError("away"), demand="full", autoscaler="none")
         made.settle()
         asked = len(made.queue.requests)
-        summary = made.looks()
+        summary = made.checks()
         assert summary.metrics()["ClustersUnreachable"] == 0
         assert len(made.queue.requests) == asked
         assert "its pods are not read" in made.ask("status")["headline"]
 
     @pytest.mark.parametrize("seconds", [60.0, 20.0, 9.0])
     def test_leaves_the_time_for_a_patch_where_it_hangs(self, seconds: float) -> None:
-        made = house(WAITING, demand="full", autoscaler="none")
+        made = stack(WAITING, demand="full", autoscaler="none")
         made.run(lambda: seconds)
         assert made.clusters.seconds_for_workload == seconds - 15
 
@@ -314,7 +314,7 @@ class TestUnreadableWorkload:
             raise ZeroDivisionError("a secret of the pod")
 
         monkeypatch.setattr(advice, "scale_up", broken)
-        made = house(WAITING, demand="full", autoscaler="none")
+        made = stack(WAITING, demand="full", autoscaler="none")
         made.fail("a")
         made.run()
         assert {patch.plan.group.key for patch in made.cluster.applied} >= {key("a")}
@@ -323,11 +323,11 @@ class TestUnreadableWorkload:
         assert "secret" not in unread
 
     def test_is_checked_alone_where_it_is_too_large_beside_others(self) -> None:
-        made = house(TooLargeError("beside others"), demand="full", autoscaler="none")
+        made = stack(TooLargeError("beside others"), demand="full", autoscaler="none")
         made.settle()
         made.register_another("second", made.cluster)
-        made.looks("demo", "second")
-        assert [chunk.clusters for chunk in made.queue.looks] == [("demo",)]
+        made.checks("demo", "second")
+        assert [chunk.clusters for chunk in made.queue.checks] == [("demo",)]
 
 
 class TestTheRecord:
@@ -363,16 +363,16 @@ class TestTheRecord:
         assert read_model(ClusterFile, {"demand": stage, "autoscaler": "none"}, "record").demand_stage.orders
 
     def test_demand_is_stored_only_where_it_is_set(self) -> None:
-        made = house(WAITING, workload={**SAME, "most_pods": 5})
+        made = stack(WAITING, workload={**SAME, "most_pods": 5})
         stored = made.store.load("demo").record
         assert stored.workload is not None
         assert (stored.demand_stage, stored.workload.most_pods) == (DemandStage.ADVISE, 5)
-        plain = House()
+        plain = Stack()
         assert "demand" not in plain.store.text("demo", "META")
         assert "workload" not in plain.store.text("demo", "META")
 
     def test_fields_of_a_newer_release_are_kept(self) -> None:
-        made = house(WAITING)
+        made = stack(WAITING)
         text = made.store.text("demo", "META")
         made.store.plant("demo", text.replace('"kind":"same"', '"kind":"same","later":1'))
         made.ask("pause")

@@ -65,7 +65,7 @@ def zonal(zone: str) -> Volume:
     return Volume(name=zone, terms=(NodeSelectorTerm((Requirement(ZONE, "In", (zone,)),)),))
 
 
-def look(*waiting: Pod, pools: tuple[PoolOffer, ...] | None = None, **parts: Any) -> Demand:
+def check(*waiting: Pod, pools: tuple[PoolOffer, ...] | None = None, **parts: Any) -> Demand:
     """Demand of these pods beside what else is in the workload, by default in one empty pool of three zones."""
     policy = parts.pop("policy", DemandPolicy())
     standing = parts.pop("standing", ())
@@ -104,25 +104,25 @@ def nodes_of(answer: Demand) -> dict[str, int]:
     ],
 )
 def test_only_pods_that_a_scheduler_found_unschedulable_count(fields: dict[str, Any], rule: Rule | None) -> None:
-    answer = look(pod(**fields))
+    answer = check(pod(**fields))
     assert [item.reason.rule for item in answer.not_counted] == ([] if rule is None else [rule])
     assert answer.nodes == (1 if rule is None else 0)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_pods_that_have_ended_do_not_count(phase: str) -> None:
-    answer = look(pod(phase=phase))
+    answer = check(pod(phase=phase))
     assert (answer.nodes, answer.not_counted) == (0, ())
 
 
 def test_pods_wait_for_two_seconds_and_gpu_pods_for_half_a_minute() -> None:
     young = pod("young", created_at=NOW - SECOND)
-    answer = look(young)
+    answer = check(young)
     assert (answer.nodes, answer.check_again) == (0, NOW + SECOND)
-    assert look(young, pod("old")).nodes == 1
-    assert look(pod(created_at=NOW - 2 * SECOND)).nodes == 1
+    assert check(young, pod("old")).nodes == 1
+    assert check(pod(created_at=NOW - 2 * SECOND)).nodes == 1
     gpu = pod("gpu", created_at=NOW - 20 * SECOND, containers=(container(nvidia_com__gpu=1),))
-    assert look(gpu, pod("old")).check_again == NOW + 10 * SECOND
+    assert check(gpu, pod("old")).check_again == NOW + 10 * SECOND
 
 
 @pytest.mark.parametrize("ahead", [SECOND, 10 * MINUTE, timedelta(days=400)])
@@ -131,55 +131,55 @@ def test_a_pod_from_the_future_gets_its_node_at_once(ahead: timedelta, resource:
     """Its age cannot be known, and its scheduler has tried it: with a slow clock it would wait until that caught up."""
     gpu = pool_offer(template=template(nvidia_com__gpu="1"))
     new = pod(created_at=NOW + ahead, containers=(container(**{resource: 1}),))
-    answer = look(new, pools=(gpu,))
+    answer = check(new, pools=(gpu,))
     assert (answer.nodes, answer.check_again) == (1, None)
-    assert look(new, pod("young", created_at=NOW - SECOND), pools=(gpu,)).nodes >= 1
+    assert check(new, pod("young", created_at=NOW - SECOND), pools=(gpu,)).nodes >= 1
 
 
 def test_a_nominated_pod_takes_its_room_and_no_node() -> None:
-    answer = look(pod("preempting", cpu="3", nominated="n"), pod("second", cpu="3"), nodes=(node(),))
+    answer = check(pod("preempting", cpu="3", nominated="n"), pod("second", cpu="3"), nodes=(node(),))
     assert nodes_of(answer) == {"workers-a": 1}
     assert [waiting.pods for waiting in answer.pools[0].pending] == [("default/second",)]
     leaving = pod("victim", cpu="3", node="n", deleted_at=NOW - SECOND)
-    answer = look(pod("preempting", cpu="3", nominated="n"), nodes=(node(),), standing=(leaving,))
+    answer = check(pod("preempting", cpu="3", nominated="n"), nodes=(node(),), standing=(leaving,))
     assert (answer.nodes, answer.unmet) == (0, ())
-    assert look(pod(nominated="gone")).nodes == 1
+    assert check(pod(nominated="gone")).nodes == 1
 
 
 def test_running_pods_that_are_expendable_leave_their_room() -> None:
     low = pod("low", cpu="4", priority=-11, node="n")
-    assert look(pod(cpu="3"), nodes=(node(),), standing=(low,)).nodes == 0
-    assert look(pod(cpu="3"), nodes=(node(),), standing=(replace(low, priority=-10),)).nodes == 1
+    assert check(pod(cpu="3"), nodes=(node(),), standing=(low,)).nodes == 0
+    assert check(pod(cpu="3"), nodes=(node(),), standing=(replace(low, priority=-10),)).nodes == 1
 
 
 def test_pods_of_a_node_that_is_drained_count_if_they_fit_nowhere_else() -> None:
     seconds = int(NOW.timestamp())
     going = node("going", taints=(taint(f"ToBeDeletedByClusterAutoscaler={seconds}:NoSchedule"),))
     moved = pod("moved", cpu="3", node="going")
-    assert look(moved, nodes=(going,)).nodes == 1
-    assert look(moved, nodes=(going, node("free"))).nodes == 0
-    assert look(replace(moved, deleted_at=NOW), nodes=(going,)).nodes == 0
+    assert check(moved, nodes=(going,)).nodes == 1
+    assert check(moved, nodes=(going, node("free"))).nodes == 0
+    assert check(replace(moved, deleted_at=NOW), nodes=(going,)).nodes == 0
     daemon = replace(moved, owner=Owner("DaemonSet", "ds"))
-    assert look(daemon, nodes=(replace(going, deleting=True),)).nodes == 0
+    assert check(daemon, nodes=(replace(going, deleting=True),)).nodes == 0
 
 
 @pytest.mark.parametrize("since", [int((NOW - 5 * MINUTE).timestamp()), 1, 9999999999, 10**40, -1, "", "soon", "²"])
 def test_a_stale_taint_of_an_autoscaler_does_not_make_its_pods_count(since: int | str) -> None:
     left = node("left", taints=(taint(f"ToBeDeletedByClusterAutoscaler={since}:NoSchedule"),), unschedulable=True)
-    answer = look(pod("stays", cpu="3", node="left"), nodes=(left,))
+    answer = check(pod("stays", cpu="3", node="left"), nodes=(left,))
     assert (answer.nodes, answer.fits_already, answer.unmet) == (0, (), ())
-    assert look(pod("waits", cpu="1"), nodes=(left,)).nodes == 1
+    assert check(pod("waits", cpu="1"), nodes=(left,)).nodes == 1
 
 
 def test_free_room_is_given_once_and_to_the_highest_priority_first() -> None:
-    answer = look(pod("low", cpu="3500m"), pod("high", cpu="3", priority=5), nodes=(node(),))
+    answer = check(pod("low", cpu="3500m"), pod("high", cpu="3", priority=5), nodes=(node(),))
     assert answer.fits_already == ("default/high",)
     assert [waiting.pods for waiting in answer.pools[0].pending] == [("default/low",)]
 
 
 def test_pods_with_the_same_host_port_get_a_node_each() -> None:
     port = (container(cpu="100m", ports=(HostPort(80),)),)
-    assert look(*pods(3, containers=port), nodes=(node(),)).nodes == 2
+    assert check(*pods(3, containers=port), nodes=(node(),)).nodes == 2
 
 
 def own_claims(number: int) -> tuple[tuple[Pod, ...], tuple[Claim, ...]]:
@@ -191,7 +191,7 @@ def own_claims(number: int) -> tuple[tuple[Pod, ...], tuple[Claim, ...]]:
 def test_an_attach_limit_holds_for_many_pods_at_once() -> None:
     claiming, claims = own_claims(5)
     storage = (StorageClass(name="gp3", provisioner="d", waits=True),)
-    answer = look(*claiming, claims=claims, storage_classes=storage, nodes=(node(attach_limits={"d": 3}),))
+    answer = check(*claiming, claims=claims, storage_classes=storage, nodes=(node(attach_limits={"d": 3}),))
     assert len(answer.fits_already) == 3
 
 
@@ -202,7 +202,7 @@ def test_a_claim_that_several_pods_share_is_attached_once_to_a_node(limit: int, 
     own_claim = [(claimed(f"data-{number}"),) if own else () for number in range(5)]
     sharing = [pod(f"p{i}", cpu="100m", volumes=(claimed("data-5"), *own_claim[i])) for i in range(5)]
     there = (node(attach_limits={"d": limit}),)
-    assert len(look(*sharing, claims=claims, storage_classes=storage, nodes=there).fits_already) == fit
+    assert len(check(*sharing, claims=claims, storage_classes=storage, nodes=there).fits_already) == fit
 
 
 def test_each_new_node_attaches_a_shared_claim_once() -> None:
@@ -210,7 +210,7 @@ def test_each_new_node_attaches_a_shared_claim_once() -> None:
     storage = (StorageClass(name="gp3", provisioner="d", waits=True),)
     sharing = [pod(f"p{number}", cpu="2", volumes=(claimed("data-0"),)) for number in range(5)]
     there = node(attach_limits={"d": 1})
-    answer = look(*sharing, claims=claims, storage_classes=storage, nodes=(there,), standing=(pod(node="n", cpu="4"),))
+    answer = check(*sharing, claims=claims, storage_classes=storage, nodes=(there,), standing=(pod(node="n", cpu="4"),))
     assert (answer.fits_already, answer.nodes) == ((), 3)
 
 
@@ -218,12 +218,12 @@ def test_pods_that_differ_by_the_zone_of_their_volume_get_nodes_in_both_zones() 
     claiming, claims = own_claims(2)
     bound = tuple(replace(claim, volume=zone) for claim, zone in zip(claims, "bc", strict=True))
     volumes = tuple(map(zonal, "bc"))
-    assert nodes_of(look(*claiming, claims=bound, volumes=volumes)) == {"workers-b": 1, "workers-c": 1}
+    assert nodes_of(check(*claiming, claims=bound, volumes=volumes)) == {"workers-b": 1, "workers-c": 1}
 
 
 def test_of_two_pods_with_a_claim_for_one_pod_one_gets_a_node() -> None:
     alone = Claim(namespace="default", name="data", volume="pv", access_modes=frozenset({"ReadWriteOncePod"}))
-    answer = look(*pods(2, cpu="100m", volumes=(claimed(),)), claims=(alone,), volumes=(Volume(name="pv"),))
+    answer = check(*pods(2, cpu="100m", volumes=(claimed(),)), claims=(alone,), volumes=(Volume(name="pv"),))
     assert answer.nodes == 1
     (unmet,) = answer.unmet
     assert said(unmet.reason).endswith("is limited to one pod, and another pod uses the claim")
@@ -232,48 +232,48 @@ def test_of_two_pods_with_a_claim_for_one_pod_one_gets_a_node() -> None:
 def test_ordered_nodes_of_the_wrong_zone_count_toward_the_maximum() -> None:
     groups = (offer("a", coming=1, requested=1), offer("b"), offer("c"))
     pool = PoolOffer(pool=pool_id(), groups=groups, room=1)
-    answer = look(*pods(2, node_selector={ZONE: "b"}, cpu="3"), pools=(pool,))
+    answer = check(*pods(2, node_selector={ZONE: "b"}, cpu="3"), pools=(pool,))
     assert nodes_of(answer) == {"workers-b": 1}
     assert [unmet.pods for unmet in answer.unmet] == [("default/p-1",)]
 
 
 @pytest.mark.parametrize("field", [{"unschedulable": True}, {"ready": False}, {"deleting": True}], ids=str)
 def test_cordoned_unready_and_deleted_nodes_have_no_room(field: dict[str, bool]) -> None:
-    assert look(pod(tolerations=EVERYTHING), nodes=(node(**field),)).nodes == 1
+    assert check(pod(tolerations=EVERYTHING), nodes=(node(**field),)).nodes == 1
 
 
 def test_a_starting_node_counts_as_the_node_that_it_will_be() -> None:
     startup = taint("startup-taint.cluster-autoscaler.kubernetes.io/gpu=x:NoSchedule")
     young = node(group=group_key(), created_at=NOW - MINUTE, taints=(startup,))
-    assert look(pod(), nodes=(young,)).nodes == 0
-    assert look(pod(), nodes=(replace(young, created_at=LONG_AGO),)).nodes == 1
+    assert check(pod(), nodes=(young,)).nodes == 0
+    assert check(pod(), nodes=(replace(young, created_at=LONG_AGO),)).nodes == 1
 
 
 def test_a_node_whose_gpu_still_starts_gets_no_second_one_beside_it() -> None:
     pools = (pool_offer(zones="a", template=template(nvidia_com__gpu="1")),)
     gpu = pod(containers=(container(nvidia_com__gpu=1),))
     young = node(group=group_key(), created_at=NOW - MINUTE)
-    assert look(gpu, pools=pools, nodes=(young,)).nodes == 0
-    assert look(gpu, pools=pools, nodes=(replace(young, created_at=LONG_AGO),)).nodes == 1
+    assert check(gpu, pools=pools, nodes=(young,)).nodes == 0
+    assert check(gpu, pools=pools, nodes=(replace(young, created_at=LONG_AGO),)).nodes == 1
 
 
 def test_the_largest_pods_are_placed_first() -> None:
-    assert look(*pods(4, "a-small", cpu="1"), *pods(4, "b-large", cpu="3")).nodes == 4
+    assert check(*pods(4, "a-small", cpu="1"), *pods(4, "b-large", cpu="3")).nodes == 4
 
 
 def test_new_nodes_go_to_the_emptiest_zones() -> None:
     groups = (offer("a", requested=3), offer("b", requested=1), offer("c", requested=2))
     pool = PoolOffer(pool=pool_id(), groups=groups, room=30)
-    assert nodes_of(look(*pods(6, cpu="3"), pools=(pool,))) == {"workers-a": 1, "workers-b": 3, "workers-c": 2}
+    assert nodes_of(check(*pods(6, cpu="3"), pools=(pool,))) == {"workers-a": 1, "workers-b": 3, "workers-c": 2}
 
 
 def test_a_pod_of_one_zone_gets_its_node_there() -> None:
-    answer = look(pod(node_selector={ZONE: "b"}))
+    answer = check(pod(node_selector={ZONE: "b"}))
     assert nodes_of(answer) == {"workers-b": 1}
     (pending,) = answer.pools[0].pending
     assert (pending.zones, pending.since) == (("b",), NOW - 9 * MINUTE)
     claim = Claim(namespace="default", name="data", volume="c", bound=True)
-    assert nodes_of(look(pod(volumes=(claimed(),)), claims=(claim,), volumes=(zonal("c"),))) == {"workers-c": 1}
+    assert nodes_of(check(pod(volumes=(claimed(),)), claims=(claim,), volumes=(zonal("c"),))) == {"workers-c": 1}
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_a_pod_of_one_zone_gets_its_node_there() -> None:
     ],
 )
 def test_new_nodes_follow_affinity_and_spread(number: int, fields: dict[str, Any], nodes: list[int]) -> None:
-    answer = look(*pods(number, **{"cpu": "100m", "labels": WEB, **fields}))
+    answer = check(*pods(number, **{"cpu": "100m", "labels": WEB, **fields}))
     assert sorted(nodes_of(answer).values()) == nodes
     assert sum(len(unmet.pods) for unmet in answer.unmet) == (2 if nodes == [1, 1, 1] else 0)
     assert all("the pod's anti-affinity excludes another pod" in said(unmet.reason) for unmet in answer.unmet)
@@ -294,8 +294,8 @@ def test_new_nodes_follow_affinity_and_spread(number: int, fields: dict[str, Any
 
 def test_a_pod_follows_a_smaller_one_that_its_affinity_names() -> None:
     follower = pod("follower", cpu="3", affinity=(TOGETHER,))
-    assert look(follower, pod("web", cpu="1", labels=WEB), nodes=(node(),)).nodes == 0
-    answer = look(follower, pod("web", cpu="2", labels=WEB))
+    assert check(follower, pod("web", cpu="1", labels=WEB), nodes=(node(),)).nodes == 0
+    answer = check(follower, pod("web", cpu="2", labels=WEB))
     assert (answer.nodes, answer.unmet, len(nodes_of(answer))) == (2, (), 1)
 
 
@@ -304,7 +304,7 @@ def test_a_new_node_lets_pods_that_spread_use_the_nodes_of_other_zones() -> None
     there = (node("na", "a"), node("nb", "b"))
     standing = (pod("w", labels=WEB, node="na"), pod("full", cpu="4", node="nb"))
     waiting = pods(2, cpu="3", labels=WEB, spread=SPREAD)
-    answer = look(*waiting, nodes=there, standing=standing, pools=(pool_offer(zones="ab"),))
+    answer = check(*waiting, nodes=there, standing=standing, pools=(pool_offer(zones="ab"),))
     assert nodes_of(answer) == {"workers-b": 1}
 
 
@@ -313,20 +313,20 @@ def test_pods_that_spread_fill_the_existing_nodes_first() -> None:
     there = tuple(node(f"n{zone}", zone) for zone in "abc")
     full = (pod("full-b", cpu="4", node="nb"), pod("full-c", cpu="4", node="nc"))
     waiting = pods(30, cpu="300m", labels=WEB, spread=SPREAD)
-    assert nodes_of(look(*waiting, nodes=there, standing=full)) == {"workers-b": 1, "workers-c": 1}
+    assert nodes_of(check(*waiting, nodes=there, standing=full)) == {"workers-b": 1, "workers-c": 1}
 
 
 def test_limits_of_groups_pool_and_check_hold() -> None:
     waiting = pods(9, cpu="3")
-    assert nodes_of(look(*waiting, pools=(pool_offer(room=30, zones="a"),))) == {"workers-a": 9}
-    assert look(*waiting, pools=(pool_offer(room=4),)).nodes == 4
+    assert nodes_of(check(*waiting, pools=(pool_offer(room=30, zones="a"),))) == {"workers-a": 9}
+    assert check(*waiting, pools=(pool_offer(room=4),)).nodes == 4
     groups = (offer("a", room=1), offer("b", room=2))
-    short = look(*waiting, pools=(PoolOffer(pool=pool_id(), groups=groups, room=9),))
+    short = check(*waiting, pools=(PoolOffer(pool=pool_id(), groups=groups, room=9),))
     assert nodes_of(short) == {"workers-a": 1, "workers-b": 2}
     assert said(short.unmet[0].reason) == (
         "6 pods like default/p-3 cannot get a node: cluster-api/default/workers: the group is at its max"
     )
-    assert look(*waiting, policy=DemandPolicy(most_nodes=2)).nodes == 2
+    assert check(*waiting, policy=DemandPolicy(most_nodes=2)).nodes == 2
 
 
 LARGE = template(cpu="16", memory="64Gi")
@@ -358,7 +358,7 @@ def test_pools_are_taken_in_the_order_of_the_record_then_by_least_waste(
     waiting: tuple[Pod, ...], order: tuple[str, ...], room: int, nodes: dict[str, int]
 ) -> None:
     pools = (pool_offer("large", template=LARGE, room=room), pool_offer("small"))
-    answer = look(*waiting, pools=pools, policy=DemandPolicy(order=order))
+    answer = check(*waiting, pools=pools, policy=DemandPolicy(order=order))
     assert nodes_of(answer) == nodes
     pending = [name for pool in answer.pools for waiting in pool.pending for name in waiting.pods]
     assert sorted(pending) == sorted(f"default/{each.name}" for each in waiting)
@@ -367,7 +367,7 @@ def test_pools_are_taken_in_the_order_of_the_record_then_by_least_waste(
 @pytest.mark.parametrize(("room", "nodes"), [(9, {"huge-a": 1}), (0, {"small-a": 1})])
 def test_pools_that_are_missing_in_the_order_come_last_by_least_waste(room: int, nodes: dict[str, int]) -> None:
     pools = (pool_offer("huge", template=HUGE, room=room), pool_offer("large", template=LARGE), pool_offer("small"))
-    assert nodes_of(look(pod(cpu="3"), pools=pools, policy=DemandPolicy(order=("huge",)))) == nodes
+    assert nodes_of(check(pod(cpu="3"), pools=pools, policy=DemandPolicy(order=("huge",)))) == nodes
 
 
 @pytest.mark.parametrize(
@@ -386,21 +386,21 @@ def test_a_fallback_gets_nodes_if_the_pool_before_it_gets_none(room, closed, nod
         first,
     )
     for order in ((), ("small", "huge", "large")):
-        answer = look(pod(cpu="3"), pools=pools, policy=DemandPolicy(order=order))
+        answer = check(pod(cpu="3"), pools=pools, policy=DemandPolicy(order=order))
         assert nodes_of(answer) == nodes
 
 
 def test_a_pool_whose_room_ends_before_it_wastes_is_first() -> None:
     pools = (pool_offer("large", template=LARGE), pool_offer("odd", template=template(cpu="5"), room=1))
     waiting = (pod("full", cpu="5", memory="16Gi"), *pods(11, cpu="1", memory="0"))
-    assert nodes_of(look(*waiting, pools=pools)) == {"large-a": 1, "odd-a": 1}
+    assert nodes_of(check(*waiting, pools=pools)) == {"large-a": 1, "odd-a": 1}
 
 
 def test_a_pod_that_got_a_node_may_keep_others_out_of_another_pool() -> None:
     pools = tuple(pool_offer(name, zones="a", template=template({"pool": name})) for name in ("late", "first"))
     web = pods(2, "web", labels=WEB, node_selector={"pool": "late"})
     away = {"anti_affinity": (PodAffinityTerm(key=ZONE, selector=OF_WEB),), "node_selector": {"pool": "first"}}
-    answer = look(*web, pod("shy", cpu="3", memory="14Gi", **away), pools=pools)
+    answer = check(*web, pod("shy", cpu="3", memory="14Gi", **away), pools=pools)
     assert nodes_of(answer) == {"first-a": 1}
     assert [unmet.pods for unmet in answer.unmet] == [("default/web-0", "default/web-1")]
 
@@ -408,7 +408,7 @@ def test_a_pod_that_got_a_node_may_keep_others_out_of_another_pool() -> None:
 def test_a_node_without_capacity_does_not_win() -> None:
     empty = replace(template(), capacity=amounts(cpu="0", memory="0"))
     pools = (pool_offer("empty", template=empty), pool_offer("real"))
-    assert nodes_of(look(pod(cpu="3"), pools=pools)) == {"real-a": 1}
+    assert nodes_of(check(pod(cpu="3"), pools=pools)) == {"real-a": 1}
 
 
 def test_every_pool_has_a_reason_why_it_takes_no_pod() -> None:
@@ -420,7 +420,7 @@ def test_every_pool_has_a_reason_why_it_takes_no_pod() -> None:
         pool_offer("full", room=0),
         pool_offer("small"),
     )
-    answer = look(pod(cpu="64"), pools=pools)
+    answer = check(pod(cpu="64"), pools=pools)
     assert {pool.pool.name: said(pool.unfit[0].reason) for pool in answer.pools} == {
         "gpu": "the pod does not tolerate taint gpu=yes:NoSchedule",
         "closed": "the group is fenced",
@@ -433,7 +433,7 @@ def test_every_pool_has_a_reason_why_it_takes_no_pod() -> None:
 
 
 def test_a_pod_that_fits_nowhere_is_one_sentence_and_no_order() -> None:
-    answer = look(pod("huge", cpu="64"), pod("fine", cpu="1"))
+    answer = check(pod("huge", cpu="64"), pod("fine", cpu="1"))
     assert answer.nodes == 1
     assert [said(unmet.reason) for unmet in answer.unmet] == [
         "pod default/huge cannot get a node: cluster-api/default/workers: "
@@ -443,7 +443,7 @@ def test_a_pod_that_fits_nowhere_is_one_sentence_and_no_order() -> None:
 
 
 def test_without_pools_every_pod_is_unmet() -> None:
-    assert said(look(pod(), pools=()).unmet[0].reason) == "pod default/p cannot get a node: there is no pool"
+    assert said(check(pod(), pools=()).unmet[0].reason) == "pod default/p cannot get a node: there is no pool"
 
 
 def daemon(name: str = "ds", **fields: Any) -> Pod:
@@ -453,7 +453,7 @@ def daemon(name: str = "ds", **fields: Any) -> Pod:
 def test_daemons_of_the_sample_take_their_room_on_a_new_node() -> None:
     sample = node("full", group=group_key())
     standing = (daemon(cpu="2", node="full"), pod("busy", cpu="2", node="full"))
-    answer = look(pod(cpu="3"), nodes=(sample,), standing=standing, pools=(pool_offer(zones="a"),))
+    answer = check(pod(cpu="3"), nodes=(sample,), standing=standing, pools=(pool_offer(zones="a"),))
     assert said(answer.unmet[0].reason).endswith("the pod requests 3 of cpu, and 2 of 4 are free")
 
 
@@ -461,7 +461,7 @@ def test_a_node_on_which_a_daemon_has_found_no_room_is_no_sample() -> None:
     full, whole = (node(name, group=group_key("a")) for name in ("full", "whole"))
     daemon = pod("daemon", cpu="500m", node="whole", owner=Owner("DaemonSet", "ds"))
     standing = (pod("large", cpu="4", node="full"), daemon, pod("other", cpu="3500m", node="whole"))
-    answer = look(pod(cpu="3800m"), nodes=(full, whole), standing=standing, pools=(pool_offer(zones="a"),))
+    answer = check(pod(cpu="3800m"), nodes=(full, whole), standing=standing, pools=(pool_offer(zones="a"),))
     assert (answer.nodes, len(answer.unmet)) == (0, 1)
 
 
@@ -471,7 +471,7 @@ def test_a_daemon_set_seen_elsewhere_counts_on_a_fresh_node_where_it_would_run()
     everywhere = daemon("all", cpu="1", node="n", node_terms=(named,))
     only_x = daemon("only-x", cpu="2", node="n", node_selector={"role": "x"})
     busy = pod("busy", cpu="1", node="n")
-    answer = look(pod(cpu="4"), nodes=(there,), standing=(everywhere, only_x, busy), pools=(pool_offer(zones="a"),))
+    answer = check(pod(cpu="4"), nodes=(there,), standing=(everywhere, only_x, busy), pools=(pool_offer(zones="a"),))
     assert said(answer.unmet[0].reason).endswith("the pod requests 4 of cpu, and 3 of 4 are free")
 
 
@@ -479,7 +479,7 @@ def test_daemons_that_do_not_tolerate_a_pools_taints_use_no_room_there() -> None
     standing = (daemon("all", cpu="1", node="n"), pod("busy", cpu="3", node="n"))
     tainted = pool_offer(zones="a", template=template(taints=(taint("gpu=x:NoSchedule"),)))
     asking = pod(cpu="4", tolerations=(Toleration("gpu", "Exists"),))
-    assert look(asking, nodes=(node(),), standing=standing, pools=(tainted,)).nodes == 1
+    assert check(asking, nodes=(node(),), standing=standing, pools=(tainted,)).nodes == 1
 
 
 @pytest.mark.parametrize(
@@ -495,7 +495,7 @@ def test_daemons_that_do_not_tolerate_a_pools_taints_use_no_room_there() -> None
 def test_transient_taints_of_the_sample_are_not_on_the_next_node(named: str, nodes: int) -> None:
     sample = node("n", group=group_key(), taints=(taint(named),))
     busy, pools = pod("busy", cpu="4", node="n"), (pool_offer(zones="a", template=None),)
-    assert look(pod(), nodes=(sample,), standing=(busy,), pools=pools).nodes == nodes
+    assert check(pod(), nodes=(sample,), standing=(busy,), pools=pools).nodes == nodes
 
 
 def test_a_sample_of_another_zone_changes_its_zone_under_every_key_and_its_hostname() -> None:
@@ -506,21 +506,21 @@ def test_a_sample_of_another_zone_changes_its_zone_under_every_key_and_its_hostn
 
     def where(**wanted: str) -> dict[str, int]:
         node_selector = {name.replace("__", "/").replace("_", "."): value for name, value in wanted.items()}
-        return nodes_of(look(pod(node_selector=node_selector), nodes=(sample,), standing=(busy,), pools=pools))
+        return nodes_of(check(pod(node_selector=node_selector), nodes=(sample,), standing=(busy,), pools=pools))
 
     assert where(topology_ebs_csi_aws_com__zone="b", disk="ssd") == {"workers-b": 1}
     assert where(kubernetes_io__hostname="n") == {}
     only_here = pod(node_selector={"topology.k8s.aws/zone-id": "use1-az1"})
-    assert nodes_of(look(only_here, nodes=(sample,), standing=(busy,), pools=pools)) == {"workers-a": 1}
+    assert nodes_of(check(only_here, nodes=(sample,), standing=(busy,), pools=pools)) == {"workers-a": 1}
     fuller = PoolOffer(pool=pool_id(), groups=(offer("a", requested=9), offer("b")), room=9)
-    assert nodes_of(look(only_here, nodes=(sample,), standing=(busy,), pools=(fuller,))) == {"workers-a": 1}
+    assert nodes_of(check(only_here, nodes=(sample,), standing=(busy,), pools=(fuller,))) == {"workers-a": 1}
 
 
 def test_where_only_capacity_is_known_a_reserve_is_kept() -> None:
     pools = (pool_offer(template=replace(template(), allocatable=None)),)
-    assert look(pod(cpu="3600m"), pools=pools).nodes == 1
-    assert look(pod(cpu="3601m"), pools=pools).nodes == 0
-    assert look(pod(cpu="3601m"), pools=pools, policy=DemandPolicy(reserve=Fraction(0))).nodes == 1
+    assert check(pod(cpu="3600m"), pools=pools).nodes == 1
+    assert check(pod(cpu="3601m"), pools=pools).nodes == 0
+    assert check(pod(cpu="3601m"), pools=pools, policy=DemandPolicy(reserve=Fraction(0))).nodes == 1
 
 
 @pytest.mark.parametrize(
@@ -546,40 +546,40 @@ def test_a_volume_attached_without_a_pod_counts_once(attached: list[tuple[str, s
     running = pod("pg", node="n", cpu="100m", volumes=(claimed("pg"),))
     asking = pod(cpu="100m", volumes=(claimed("asked"),))
     attachments = tuple(Attachment(node=on, driver=driver, volume=volume) for on, driver, volume in attached)
-    answer = look(asking, nodes=(there,), standing=(running,), claims=claims, volumes=volumes, attachments=attachments)
+    answer = check(asking, nodes=(there,), standing=(running,), claims=claims, volumes=volumes, attachments=attachments)
     assert answer.nodes == nodes
 
 
 def test_a_claim_that_waits_for_its_pod_fits_a_new_node_in_its_topology() -> None:
     storage = StorageClass(name="gp3", provisioner="d", waits=True, allowed_topologies=(selector(f"{ZONE} in b"),))
     claim = Claim(namespace="default", name="data", storage_class="gp3")
-    assert nodes_of(look(pod(volumes=(claimed(),)), claims=(claim,), storage_classes=(storage,))) == {"workers-b": 1}
+    assert nodes_of(check(pod(volumes=(claimed(),)), claims=(claim,), storage_classes=(storage,))) == {"workers-b": 1}
 
 
 def test_the_closing_reason_is_that_of_the_group_whose_node_would_fit() -> None:
     fenced = Reason.of(Rule.ZONE_IMPAIRED, zone="b", until=NOW + MINUTE)
     pool = replace(pool_offer(), groups=(offer("a"), offer("b", closed=fenced), offer("c")))
-    (unfit,) = look(pod(node_selector={ZONE: "b"}), pools=(pool,)).unmet
+    (unfit,) = check(pod(node_selector={ZONE: "b"}), pools=(pool,)).unmet
     assert "workers-b: fenced until" in said(unfit.reason)
     assert "requires" not in said(unfit.reason)
-    (unfit,) = look(pod(cpu="64"), pools=(pool,)).unmet
+    (unfit,) = check(pod(cpu="64"), pools=(pool,)).unmet
     assert "fenced" not in said(unfit.reason), "the end of the fence does not help this pod"
     closed = replace(pool, groups=tuple(replace(each, closed=fenced) for each in pool.groups))
-    (unfit,) = look(pod(), pools=(closed,)).unmet
+    (unfit,) = check(pod(), pools=(closed,)).unmet
     assert "workers-" not in said(unfit.reason).replace("workers: ", ""), "one reason of all groups names none"
     later = Reason.of(Rule.IN_BACKOFF, kind="capacity", failures=3, until=NOW + 9 * MINUTE)
     closed = replace(pool, groups=(offer("a", closed=later), offer("b", closed=fenced), offer("c", room=0)))
-    (unfit,) = look(pod(), pools=(closed,)).unmet
+    (unfit,) = check(pod(), pools=(closed,)).unmet
     assert "workers-b: fenced until" in said(unfit.reason), "the fence that ends first"
 
 
 def test_a_taint_of_nodes_names_the_field_that_ignores_it() -> None:
     tainted = taint("recycle=true:NoSchedule")
     nodes = tuple(node(f"n-{zone}", zone, group=group_key(zone), taints=(tainted,)) for zone in "abc")
-    answer = look(*pods(3, cpu="3"), nodes=nodes)
+    answer = check(*pods(3, cpu="3"), nodes=nodes)
     assert answer.nodes == 0
     assert "add recycle to ignored_taints of the record" in said(answer.unmet[0].reason)
     own = pool_offer(template=template(taints=(tainted,)))
-    assert "ignored_taints" not in said(look(pod(cpu="3"), nodes=nodes, pools=(own,)).unmet[0].reason)
+    assert "ignored_taints" not in said(check(pod(cpu="3"), nodes=nodes, pools=(own,)).unmet[0].reason)
     ignored = pool_offer(ignored_taints=frozenset({"recycle"}))
-    assert look(*pods(3, cpu="3"), nodes=nodes, pools=(ignored,)).nodes == 3
+    assert check(*pods(3, cpu="3"), nodes=nodes, pools=(ignored,)).nodes == 3

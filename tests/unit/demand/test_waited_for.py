@@ -45,48 +45,48 @@ def bound(zone: str, number: int) -> tuple[Pod, ...]:
 
 class TestHeadroom:
     def test_a_zone_of_pending_pods_has_it_at_the_first_check(self) -> None:
-        plan = played((0, 0, 0), 12, *bound("a", 8)).look()
+        plan = played((0, 0, 0), 12, *bound("a", 8)).check()
         assert maxima(plan) == (8, 2, 2)
         assert "pods that wait for nodes here" in reasons(plan, "a")
-        assert maxima(played((2, 2, 2), 12, *pods(6, cpu="3")).look()) == (4, 4, 4)
+        assert maxima(played((2, 2, 2), 12, *pods(6, cpu="3")).check()) == (4, 4, 4)
 
     def test_while_pods_wait_nothing_is_written_again(self) -> None:
         pool = played((0, 0, 0), 12, *bound("a", 8))
-        pool.look()
-        assert [pool.look(seconds).changes for seconds in (15, 60, HOUR, HOUR)] == [()] * 4
+        pool.check()
+        assert [pool.check(seconds).changes for seconds in (15, 60, HOUR, HOUR)] == [()] * 4
         assert pool.next_check() is None
 
     def test_headroom_without_pending_pods_is_shared_again_after_65_seconds(self) -> None:
         pool = played((0, 0, 0), 12, *bound("a", 8))
-        pool.look()
+        pool.check()
         pool.workload = Workload()
-        assert maxima(pool.look(64)) == (8, 2, 2)
+        assert maxima(pool.check(64)) == (8, 2, 2)
         assert pool.next_check() == 1
-        assert maxima(pool.look(1)) == (4, 4, 4)
+        assert maxima(pool.check(1)) == (4, 4, 4)
 
     def test_the_last_nodes_go_to_the_zone_of_pending_pods(self) -> None:
         pool = played((4, 4, 3), 12)
-        first = maxima(pool.look())
-        assert [maxima(pool.look(HOUR)) for _ in range(3)] == [first] * 3
+        first = maxima(pool.check())
+        assert [maxima(pool.check(HOUR)) for _ in range(3)] == [first] * 3
         for zone, expected in (("a", (5, 4, 3)), ("b", (4, 5, 3)), ("c", (4, 4, 4))):
             pool.workload = busy(pool.groups, *bound(zone, 1))
-            assert maxima(pool.look(60)) == expected
+            assert maxima(pool.check(60)) == expected
 
     def test_a_zone_at_its_bound_gets_no_loan_without_pending_pods(self) -> None:
         pool = played((0, 0, 0), 12)
-        pool.look()
+        pool.check()
         pool.workload = Workload(pods=(), nodes=())
-        pool.look(20, a=4)
-        assert maxima(pool.look(20)) == maxima(played((4, 0, 0), 12).look())
+        pool.check(20, a=4)
+        assert maxima(pool.check(20)) == maxima(played((4, 0, 0), 12).check())
 
     @pytest.mark.parametrize("fields", [{"scheduler": "volcano"}, {"cpu": "3"}], ids=["other scheduler", "young"])
     def test_a_pod_that_cannot_be_evaluated_makes_headroom_a_guess(self, fields: dict[str, str]) -> None:
         pool = played((0, 0, 0), 12)
-        pool.look()
+        pool.check()
         for seconds in (20, 15):
             newest = pool.now + timedelta(seconds=seconds - 1)
             pool.workload = Workload(pods=(pod("odd", created_at=newest, **fields),))
-            plan = pool.look(seconds, a=4)
+            plan = pool.check(seconds, a=4)
         assert maxima(plan) == (10, 1, 1)
 
     @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ class TestHeadroom:
     def test_a_fenced_zone_gets_none_and_a_probing_one_one(self, state: GroupState, number: int, maximum: int) -> None:
         pool = played((3, 3, 3), 12, *bound("a", number))
         pool.state = ClusterState(groups={key("a"): state})
-        assert maxima(pool.look())[0] == maximum
+        assert maxima(pool.check())[0] == maximum
 
     def test_bounds_that_an_operator_caps_stay_capped(self) -> None:
         pool = played((0, 0, 0), 12, *bound("a", 8))
         pool.groups[0] = replace(pool.groups[0], zone_max=5)
-        assert maxima(pool.look())[0] == 5
+        assert maxima(pool.check())[0] == 5
 
 
 class TestLevelShrink:
@@ -110,29 +110,29 @@ class TestLevelShrink:
         return pool
 
     def test_holds_zones_once_the_fullest_has_an_unneeded_node(self) -> None:
-        found = self.uneven("a").look()
+        found = self.uneven("a").check()
         assert minima(found) == (3, 3, 3)
         assert "min raised to the 3 requested" in reasons(found, "b")
 
     @pytest.mark.parametrize("idle", ["", "b"])
     def test_holds_no_zone_that_could_not_help(self, idle: str) -> None:
         pool = self.uneven(idle)
-        assert minima(pool.look()) == (0, 0, 0)
+        assert minima(pool.check()) == (0, 0, 0)
         pool.workload = busy(pool.groups, idle=idle)
-        assert minima(pool.look(60, a=5)) == (0, 0, 0)
+        assert minima(pool.check(60, a=5)) == (0, 0, 0)
 
     def test_lets_go_once_the_fullest_is_needed_again(self) -> None:
         pool = self.uneven("a")
-        pool.look()
+        pool.check()
         pool.workload = busy(pool.groups)
-        assert minima(pool.look(60)) == (0, 0, 0)
+        assert minima(pool.check(60)) == (0, 0, 0)
 
     def test_holds_zones_for_half_an_hour_at_most(self) -> None:
         pool = self.uneven("a")
         held = 0
         for minute in range(120):
             pool.workload = busy(pool.groups, idle="a" if minute % 3 else "")
-            held += minima(pool.look(60)) == (3, 3, 3)
+            held += minima(pool.check(60)) == (3, 3, 3)
         assert 0 < held <= 30
 
     def test_is_the_default_of_a_record_with_demand(self) -> None:

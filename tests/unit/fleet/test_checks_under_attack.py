@@ -32,7 +32,7 @@ from evenkeel.domain.model.states import PoolState
 from evenkeel.record import ControlRecord
 from tests.builders import MINUTE
 from tests.fakes import NOW, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register
-from tests.house import House
+from tests.stack import Stack
 
 
 def test_an_unanswered_sts_call_is_unavailable_access_for_all_that_share_it() -> None:
@@ -78,34 +78,34 @@ class ChecksLockedOut(FakeClusters):
         return super().open(record, remaining, consistent=consistent, alone=alone)
 
 
-def pass_minutes(house: House, minutes: int) -> None:
+def pass_minutes(stack: Stack, minutes: int) -> None:
     """Chunks each minute, single checks when they are due, and each requested run."""
     due: list[Any] = []
     for _ in range(minutes):
-        house.clock.at += MINUTE
-        for when in [when for when in due if when <= house.clock.at]:
+        stack.clock.at += MINUTE
+        for when in [when for when in due if when <= stack.clock.at]:
             due.remove(when)
-            house.look(("demo",), plenty)
-            house.carry_out()
-        house.look(("demo", "gone"), plenty)
-        house.carry_out()
-        due += [house.clock.at + timedelta(seconds=look.delay) for look in house.queue.looks]
-        house.queue.looks.clear()
+            stack.check(("demo",), plenty)
+            stack.carry_out()
+        stack.check(("demo", "gone"), plenty)
+        stack.carry_out()
+        due += [stack.clock.at + timedelta(seconds=check.delay) for check in stack.queue.checks]
+        stack.queue.checks.clear()
 
 
 @pytest.mark.parametrize("error", [ChecksLockedOut.error, TooLargeError("GET /apis of demo: larger than 64 MiB")])
 @pytest.mark.parametrize("registers", [False, True], ids=["", "registered again"])
 def test_a_cluster_that_only_runs_can_read_is_run_within_the_hour(error: Exception, registers: bool) -> None:
-    locked = ChecksLockedOut({"demo": House().cluster})
+    locked = ChecksLockedOut({"demo": Stack().cluster})
     locked.error = error
-    house = House(clusters=locked)
-    pass_minutes(house, 30)
+    stack = Stack(clusters=locked)
+    pass_minutes(stack, 30)
     if registers:
         locked.ran = 0
         access = {"kind": "kubeconfig", "secret": "evenkeel/x"}
-        house.ask("register", record={"flavours": ["cluster-api"], "access": access})
-        house.carry_out()
-    pass_minutes(house, 30)
+        stack.ask("register", record={"flavours": ["cluster-api"], "access": access})
+        stack.carry_out()
+    pass_minutes(stack, 30)
     assert locked.ran > 0
 
 
@@ -122,7 +122,7 @@ def test_a_cluster_that_is_resumed_during_a_rollback_is_checked_afterwards() -> 
         clock.at = NOW + minute * MINUTE
         scan.tick(clock.at)
     assert not store.load("demo").control.is_paused(clock.at)
-    assert any("demo" in chunk.clusters for chunk in queue.looks)
+    assert any("demo" in chunk.clusters for chunk in queue.checks)
 
 
 CA = trustme.CA().cert_pem.bytes().decode()
@@ -163,15 +163,15 @@ def test_a_failed_write_keeps_fields_of_a_newer_release() -> None:
 
 
 def test_a_request_to_an_unreachable_cluster_checks_it_within_a_minute() -> None:
-    house = House()
+    stack = Stack()
     for _ in range(6):
-        house.clock.at += 6 * MINUTE
-        house.rebalance("demo", "does not answer", plenty, CheckResult.SILENT)
-    house.queue.looks.clear()
-    house.clock.at += timedelta(seconds=30)
-    house.ask("restore")
-    house.carry_out()
-    assert [look.delay <= 60 for look in house.queue.looks] == [True]
+        stack.clock.at += 6 * MINUTE
+        stack.rebalance("demo", "does not answer", plenty, CheckResult.SILENT)
+    stack.queue.checks.clear()
+    stack.clock.at += timedelta(seconds=30)
+    stack.ask("restore")
+    stack.carry_out()
+    assert [check.delay <= 60 for check in stack.queue.checks] == [True]
 
 
 @pytest.mark.parametrize("interval", [15, 20, 25, 30, 40, 45, 50])
@@ -240,11 +240,11 @@ def test_checks_request_one_run_to_renew_a_token() -> None:
 
     run()
     clock.at += timedelta(hours=11)
-    look, runs = instance(writes=False), 0  # a warm instance of look, whose first look is then
+    check, runs = instance(writes=False), 0  # a warm instance of check, whose first check is then
     for _ in range(7 * 60):
         clock.at += MINUTE
-        look.token(fresh=False)
-        if look.is_due():
+        check.token(fresh=False)
+        if check.is_due():
             runs += 1
             run()
     assert runs == 1, f"{runs} runs to renew one token once"

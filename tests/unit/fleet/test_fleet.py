@@ -34,8 +34,8 @@ from evenkeel_cli.inputs import read_yaml
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, zones
 from tests.fakes import FakeCluster, FakeWorkload, plenty
-from tests.house import House
 from tests.parts import replace
+from tests.stack import Stack
 
 ACCESS = {"kind": "kubeconfig", "secret": "evenkeel/one"}
 DEMAND = {"demand": "full", "autoscaler": "none", "workload": {"access": {"kind": "same"}}}
@@ -47,7 +47,7 @@ def given(**fields: Any) -> dict[str, Any]:
     return {"flavours": ["cluster-api"], "access": ACCESS, "dry_run": False, "pools": POOLS, **fields}
 
 
-class Fleet(House):
+class Fleet(Stack):
     """Three reachable clusters, none of them registered."""
 
     def __init__(self) -> None:
@@ -284,7 +284,7 @@ class TestApply:
         fleet.apply(blue=given(dry_run=True))
         fleet.apply(blue=given(access={"kind": "eks", "name": "one", "region": "eu-central-1"}))
         asked = [entry for entry in cluster.journal.entries if entry.startswith("rights")]
-        assert asked == ["rights to write", "rights to look", "rights to look"]
+        assert asked == ["rights to write", "rights to check", "rights to check"]
 
     def test_similar_auto_scaling_groups_are_refused_because_the_stack_could_not_write_them(self, fleet: Fleet) -> None:
         access = {"kind": "auto-scaling", "region": "eu-central-1"}

@@ -9,50 +9,50 @@ from evenkeel.adapters.aws.metrics import write_metrics_of
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from tests.fakes import NOW
-from tests.house import House
+from tests.stack import Stack
 
 NAMES = {"Incidents", "NodesMissing", "GroupsFenced", "Headroom", "Imbalance"}
 
 
 def test_only_a_cluster_with_the_field_has_metrics() -> None:
-    assert House().looks().metrics_of_clusters() == {}
-    (found,) = House(metrics="cluster").looks().metrics_of_clusters().items()
+    assert Stack().checks().metrics_of_clusters() == {}
+    (found,) = Stack(metrics="cluster").checks().metrics_of_clusters().items()
     assert (found[0], set(found[1])) == ("demo", NAMES)
 
 
 def test_quick_and_full_checks_have_the_same_metrics() -> None:
-    house = House(metrics="cluster")
-    house.settle()
+    stack = Stack(metrics="cluster")
+    stack.settle()
     found = []
     for _ in range(40):
-        found.append(house.looks().metrics_of_clusters()["demo"])
-        house.carry_out()
+        found.append(stack.checks().metrics_of_clusters()["demo"])
+        stack.carry_out()
     assert {(each["Headroom"], each["Imbalance"]) for each in found} == {(found[0]["Headroom"], found[0]["Imbalance"])}
-    assert {len(each) for each in found} == {len(NAMES) - 1, len(NAMES)}, "both kinds of look were among them"
+    assert {len(each) for each in found} == {len(NAMES) - 1, len(NAMES)}, "both kinds of check were among them"
 
 
 def test_an_unreachable_cluster_has_incident_metrics_only() -> None:
-    house = House(metrics="cluster")
-    house.settle()
+    stack = Stack(metrics="cluster")
+    stack.settle()
     incident = Incident(kind=IncidentKind.MISSING, pool="cluster-api/ns/workers", since=NOW, missing=3)
-    loaded = house.store.load
+    loaded = stack.store.load
 
     def is_failing(cluster: str, *, consistent: bool = True) -> object:
         return replace(loaded(cluster, consistent=consistent), cluster_health=ClusterHealth(incidents=(incident,)))
 
-    house.store.load = is_failing  # type: ignore[assignment]
-    house.store.steady_clusters = lambda _: {}  # type: ignore[method-assign, assignment]
-    house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
-    summary = house.looks()
+    stack.store.load = is_failing  # type: ignore[assignment]
+    stack.store.steady_clusters = lambda _: {}  # type: ignore[method-assign, assignment]
+    stack.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+    summary = stack.checks()
     assert summary.metrics()["Incidents"] == 1
     assert summary.metrics_of_clusters() == {"demo": {"Incidents": 1, "NodesMissing": 3}}
 
 
 def test_a_paused_cluster_is_not_measured() -> None:
-    house = House(metrics="cluster")
-    house.settle()
-    assert house.ask("pause")["ok"]
-    assert house.looks().metrics_of_clusters() == {}
+    stack = Stack(metrics="cluster")
+    stack.settle()
+    assert stack.ask("pause")["ok"]
+    assert stack.checks().metrics_of_clusters() == {}
 
 
 def test_the_line_has_stack_cluster_and_no_zero(

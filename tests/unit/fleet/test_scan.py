@@ -16,7 +16,7 @@ from evenkeel.domain.incidents.health import evaluate_unread
 from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind
 from tests.builders import MINUTE
 from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, register
-from tests.house import House
+from tests.stack import Stack
 
 IDS = st.text("abcdefghij-0123456789", min_size=1, max_size=20)
 
@@ -29,8 +29,8 @@ class Stage:
     def another_instance(self) -> Scan:
         return Scan(store=self.store, queue=self.queue, clock=self.clock, together=sequentially)
 
-    def looks(self) -> Counter[str]:
-        return Counter(cluster for chunk in self.queue.looks for cluster in chunk.clusters)
+    def checks(self) -> Counter[str]:
+        return Counter(cluster for chunk in self.queue.checks for cluster in chunk.clusters)
 
 
 @pytest.fixture
@@ -61,15 +61,15 @@ class TestChunks:
     @given(due=st.dictionaries(IDS, st.sampled_from([15, 20, 30, 45, 60, 3600]), max_size=60), size=st.integers(1, 20))
     def test_a_cluster_is_in_as_many_chunks_as_its_interval_needs(self, due: dict[str, int], size: int) -> None:
         chunks = chunks_of_minute(due.items(), size)
-        looks: dict[str, list[int]] = {cluster: [] for cluster in due}
+        checks: dict[str, list[int]] = {cluster: [] for cluster in due}
         for chunk in chunks:
             assert 1 <= len(chunk.clusters) == len(set(chunk.clusters)) <= size
             assert 0 <= chunk.delay < 60
             for cluster in chunk.clusters:
-                looks[cluster].append(chunk.delay)
+                checks[cluster].append(chunk.delay)
         for cluster, interval in due.items():
-            assert 60 // interval <= len(looks[cluster]) <= -(-60 // min(interval, 60))
-            assert len(looks[cluster]) >= 1
+            assert 60 // interval <= len(checks[cluster]) <= -(-60 // min(interval, 60))
+            assert len(checks[cluster]) >= 1
 
     @given(clusters=st.dictionaries(IDS, st.booleans(), max_size=200), size=st.integers(1, 50))
     def test_a_resting_cluster_is_named_beside_the_checks_of_its_chunk(
@@ -117,30 +117,30 @@ class TestChunks:
 class TestTicks:
     def test_a_sub_minute_interval_is_spread_over_its_minute(self, stage: Stage) -> None:
         stage.scan.tick(NOW)
-        delays = sorted(chunk.delay for chunk in stage.queue.looks if "fast" in chunk.clusters)
+        delays = sorted(chunk.delay for chunk in stage.queue.checks if "fast" in chunk.clusters)
         assert len(delays) == 4
         assert delays[3] - delays[1] == 30
 
     def test_a_late_tick_does_not_shift_its_checks(self, stage: Stage) -> None:
         stage.scan.tick(NOW)
-        in_time, stage.queue.looks = stage.queue.looks, []
+        in_time, stage.queue.checks = stage.queue.checks, []
         stage.clock.at = NOW + timedelta(seconds=20)
         stage.scan.tick(NOW)
-        assert [look.delay for look in stage.queue.looks] == [max(0, look.delay - 20) for look in in_time]
+        assert [check.delay for check in stage.queue.checks] == [max(0, check.delay - 20) for check in in_time]
 
     def test_an_hour_of_ticks_requests_checks_by_interval_and_no_run(self, stage: Stage) -> None:
         for minute in range(60):
             stage.scan.tick(NOW + minute * MINUTE)
-        assert stage.looks() == {"fast": 240, "minute": 60, "hourly": 1, "paused": 60}
+        assert stage.checks() == {"fast": 240, "minute": 60, "hourly": 1, "paused": 60}
         assert stage.queue.requests == {}
 
     def test_an_invalid_record_is_reported_and_the_others_are_scanned(self, stage: Stage) -> None:
         stage.store.plant("broken", "{}")
         result = stage.scan.tick(NOW)
-        assert set(stage.looks()) == {"fast", "minute", "paused"}
+        assert set(stage.checks()) == {"fast", "minute", "paused"}
         assert len(result.broken) == 1
         assert "record of cluster broken" in result.answer()["message"]
-        assert list(stage.queue.requests.values()) == [("broken", "its record is invalid")], "a run tells of it"
+        assert list(stage.queue.requests.values()) == [("broken", "its record is invalid")], "a run reports of it"
         assert result.answer()["ok"] is False
 
     def test_without_table_or_queue_the_tick_fails(self, stage: Stage) -> None:
@@ -157,7 +157,7 @@ class TestByHand:
         assert stage.scan.by_hand(["hourly"]).requested == ("hourly",)
         assert stage.queue.clusters == ["hourly"]
         assert stage.scan.by_hand([]).requested == ("fast", "hourly", "minute", "paused")
-        assert [(chunk.clusters, chunk.delay) for chunk in stage.queue.looks] == [
+        assert [(chunk.clusters, chunk.delay) for chunk in stage.queue.checks] == [
             (("fast", "hourly", "minute", "paused"), 0)
         ]
 
@@ -173,56 +173,56 @@ class TestByHand:
 class TestStoppedChecks:
     """No check has read a cluster for too long: it is notified, although nobody asks for the status."""
 
-    def house(self, **fields: Any) -> House:
-        house = House(**fields)
-        house.settle()
-        house.looks()
-        house.clock.at = house.clock.at.replace(minute=house.clock.at.minute // 5 * 5, second=0)
-        house.store.save_checked_at(["demo"], house.clock.at)
-        return house
+    def stack(self, **fields: Any) -> Stack:
+        stack = Stack(**fields)
+        stack.settle()
+        stack.checks()
+        stack.clock.at = stack.clock.at.replace(minute=stack.clock.at.minute // 5 * 5, second=0)
+        stack.store.save_checked_at(["demo"], stack.clock.at)
+        return stack
 
-    def tick(self, house: House, after: timedelta) -> None:
+    def tick(self, stack: Stack, after: timedelta) -> None:
         """A tick whose checks never take place, and the runs that it requests."""
-        house.clock.at += after
-        scan = Scan(store=house.store, queue=house.queue, clock=house.clock, together=sequentially)
-        scan.tick(house.clock.at)
-        house.carry_out()
+        stack.clock.at += after
+        scan = Scan(store=stack.store, queue=stack.queue, clock=stack.clock, together=sequentially)
+        scan.tick(stack.clock.at)
+        stack.carry_out()
 
-    def changes(self, house: House) -> list[tuple[str, str]]:
-        return [(kind, detail["kind"]) for kind, detail in house.bus.published if kind.startswith("Incident")]
+    def changes(self, stack: Stack) -> list[tuple[str, str]]:
+        return [(kind, detail["kind"]) for kind, detail in stack.bus.published if kind.startswith("Incident")]
 
     def test_the_incident_is_notified_once_and_ends_with_the_next_check(self) -> None:
-        house = self.house()
+        stack = self.stack()
         for _ in range(4):
-            self.tick(house, 5 * MINUTE)
-        assert self.changes(house) == [("Incident Opened", "stopped")]
+            self.tick(stack, 5 * MINUTE)
+        assert self.changes(stack) == [("Incident Opened", "stopped")]
         for _ in range(2):
-            house.looks()
-            house.carry_out()
-        assert self.changes(house) == [("Incident Opened", "stopped"), ("Incident Closed", "stopped")]
+            stack.checks()
+            stack.carry_out()
+        assert self.changes(stack) == [("Incident Opened", "stopped"), ("Incident Closed", "stopped")]
 
     def test_a_cluster_that_is_checked_in_time_causes_no_run(self) -> None:
-        house = self.house(scan_interval=600)
+        stack = self.stack(scan_interval=600)
         for _ in range(4):
-            self.tick(house, 5 * MINUTE)
-        assert self.changes(house) == []
+            self.tick(stack, 5 * MINUTE)
+        assert self.changes(stack) == []
 
     def test_a_paused_cluster_is_not_missed(self) -> None:
-        house = self.house()
-        house.ask("pause")
+        stack = self.stack()
+        stack.ask("pause")
         for _ in range(4):
-            self.tick(house, 5 * MINUTE)
-        assert self.changes(house) == []
+            self.tick(stack, 5 * MINUTE)
+        assert self.changes(stack) == []
 
     def test_a_cluster_that_does_not_answer_is_unreachable_and_not_stopped(self) -> None:
-        house = self.house()
-        stored = house.store.load("demo")
+        stack = self.stack()
+        stored = stack.store.load("demo")
         health = evaluate_unread(
-            ClusterHealth(), IncidentKind.UNREACHABLE, "away", house.clock.at, house.clock.at, timedelta(0)
+            ClusterHealth(), IncidentKind.UNREACHABLE, "away", stack.clock.at, stack.clock.at, timedelta(0)
         )
-        house.store.save_cluster_health("demo", health, stored.versions)
-        self.tick(house, 5 * MINUTE)
-        assert ("Incident Opened", "stopped") not in self.changes(house)
+        stack.store.save_cluster_health("demo", health, stored.versions)
+        self.tick(stack, 5 * MINUTE)
+        assert ("Incident Opened", "stopped") not in self.changes(stack)
 
     def test_a_scan_goes_on_without_the_times_of_the_last_checks(self, stage: Stage) -> None:
         def away() -> NoReturn:

@@ -34,8 +34,8 @@ def minute() -> float:
     return 60.0
 
 
-def told(channel: FakeChannel) -> list[str]:
-    return [each.change.value for parcel in channel.told for each in parcel]
+def reported(channel: FakeChannel) -> list[str]:
+    return [each.change.value for parcel in channel.reported for each in parcel]
 
 
 def failing(errors: list[ChannelError], **fields: Any) -> FakeChannel:
@@ -53,16 +53,16 @@ def test_a_change_that_is_received_twice_is_sent_once() -> None:
     send = use_case(channel)
     for batch in ([alert(), alert()], [alert()], [alert(at=LATER)]):  # the last by a run that replaces a killed one
         assert send(received(*batch), minute) == set()
-    assert told(channel) == ["opened"]
+    assert reported(channel) == ["opened"]
 
 
 def test_a_storm_is_one_message_in_a_chat_and_one_alert_each_for_a_pager() -> None:
     chat, pager = FakeChannel(together=True, name="chat"), FakeChannel(name="pager")
     batch = [alert(key=f"c{number}/missing", cluster=f"c{number}", missing=number) for number in range(200)]
     assert use_case(chat, pager)(received(*batch), minute) == set()
-    assert [len(parcel) for parcel in chat.told] == [200]
-    assert chat.told[0][0].missing == 199, "the worst first"
-    assert [len(parcel) for parcel in pager.told] == [1] * 200
+    assert [len(parcel) for parcel in chat.reported] == [200]
+    assert chat.reported[0][0].missing == 199, "the worst first"
+    assert [len(parcel) for parcel in pager.reported] == [1] * 200
 
 
 def test_a_change_is_retried_only_for_the_channel_that_failed() -> None:
@@ -72,7 +72,7 @@ def test_a_change_is_retried_only_for_the_channel_that_failed() -> None:
     assert send(received(alert()), minute) == {"m0"}, "its own claim has not ended"
     clock.sleep(CLAIMED_FOR.total_seconds())
     assert send(received(alert()), minute) == set()
-    assert (told(works), told(fails)) == (["opened"], ["opened"])
+    assert (reported(works), reported(fails)) == (["opened"], ["opened"])
 
 
 @pytest.mark.parametrize(("is_away", "times"), [(True, 1), (False, 5)], ids=["away", "refuses an alert"])
@@ -104,7 +104,7 @@ def test_no_message_is_sent_when_time_runs_out() -> None:
         left = iter([60.0, 15.0, 15.0])
         channel = FakeChannel(together=together)
         assert use_case(channel)(batch, lambda left=left: next(left)) == {"m1", "m2"}  # type: ignore[misc]
-        assert [[each.key for each in parcel] for parcel in channel.told] == [["a/missing"]]
+        assert [[each.key for each in parcel] for parcel in channel.reported] == [["a/missing"]]
 
 
 def storm(clusters: int, receives: int = 1) -> list[Received]:
@@ -126,7 +126,7 @@ def breaking(on: str, *, is_away: bool) -> FakeChannel:
 def test_an_alert_that_a_chat_refuses_does_not_delay_the_others() -> None:
     channel, batch = breaking("c17", is_away=False), storm(64)
     assert use_case(channel)(batch, minute) == {"m17"}
-    assert sorted(len(parcel) for parcel in channel.told) == [1, 2, 4, 8, 16, 32]
+    assert sorted(len(parcel) for parcel in channel.reported) == [1, 2, 4, 8, 16, 32]
 
 
 def test_an_alert_that_breaks_a_chat_delays_new_ones_for_three_tries_at_most() -> None:
@@ -134,7 +134,7 @@ def test_an_alert_that_breaks_a_chat_delays_new_ones_for_three_tries_at_most() -
     batch = [*storm(5, receives=4), *received(alert(key="new/missing", cluster="new"))]
     back = use_case(channel)(batch, minute)
     assert "m3" in back
-    assert {each.key for parcel in channel.told for each in parcel} >= {"new/missing", "c0/missing", "c2/missing"}
+    assert {each.key for parcel in channel.reported for each in parcel} >= {"new/missing", "c0/missing", "c2/missing"}
 
 
 def test_a_storm_is_one_message_after_the_chat_was_away_for_an_hour() -> None:
@@ -154,7 +154,7 @@ def test_a_storm_is_one_message_after_the_chat_was_away_for_an_hour() -> None:
     assert len(asked) <= 2 * 20, "a chat that is away is asked once or twice for each batch"
     away[0] = False
     assert send(storm(200, receives=21), minute) == set()
-    assert [len(parcel) for parcel in channel.told] == [200]
+    assert [len(parcel) for parcel in channel.reported] == [200]
 
 
 def sent_by(
@@ -284,7 +284,7 @@ class Topic:
         self.messages.append(json.loads(message["Message"]))
 
 
-def texts_told(name: str, alerts: Sequence[Alert]) -> list[str]:
+def texts_reported(name: str, alerts: Sequence[Alert]) -> list[str]:
     """All texts that people are shown of a message, without Evenkeel's own links."""
     if name == "topic":
         topic = Topic()
@@ -316,7 +316,7 @@ def test_clusters_without_capacity_in_any_zone_are_the_first_cause_of_a_message(
     everywhere = [alert(key=f"e{n}/missing", cluster=f"e{n}", zones=zones, is_outage=True) for n in range(3)]
     read = [read_alert(json.dumps(detail_of(one))) for one in everywhere]
     assert [one.is_outage for one in read] == [True] * 3
-    text = " ".join(texts_told("slack", [alert(key=f"f{n}/missing", cluster=f"f{n}") for n in range(4)] + read))
+    text = " ".join(texts_reported("slack", [alert(key=f"f{n}/missing", cluster=f"f{n}") for n in range(4)] + read))
     assert text.index("no zone has capacity: 3 clusters") < text.index("zone eu-central-1a: 4 clusters")
 
 
@@ -327,7 +327,7 @@ def test_no_text_of_a_failure_is_a_link_or_a_command_in_any_channel(name: str, c
     fields = {"message": HOSTILE, "pool": HOSTILE, "zones": (HOSTILE,), "todo": HOSTILE, "command": HOSTILE}
     alerts = [alert(change, key=f"demo/{number}", **fields) for number in range(count)]
     for each in [[one] for one in alerts] if name in ("pagerduty", "opsgenie") else [alerts]:
-        for text in texts_told(name, each):
+        for text in texts_reported(name, each):
             assert text.isprintable(), text
             assert not [link for link in LINKS if link in text.lower()], text
 
@@ -356,7 +356,7 @@ def test_the_page_and_the_runbook_stay_links() -> None:
 
 def test_without_a_page_no_channel_has_a_link_to_one() -> None:
     for name in ("slack", "teams", "topic", "pagerduty", "opsgenie", "alertmanager"):
-        assert not [text for text in texts_told(name, [alert()]) if "tatus page" in text or "#cluster-" in text]
+        assert not [text for text in texts_reported(name, [alert()]) if "tatus page" in text or "#cluster-" in text]
 
 
 @pytest.mark.parametrize("count", [1, 2, 20, 21, 500])
@@ -370,7 +370,7 @@ def test_a_message_fits_into_what_each_chat_takes(count: int) -> None:
     assert ("more: evenkeel status" in slack["text"]) is (count > 20)
 
 
-def test_what_many_clusters_share_is_told_once_with_its_severity_and_remedy() -> None:
+def test_what_many_clusters_share_is_reported_once_with_its_severity_and_remedy() -> None:
     runbook = "https://docs.example/runbooks#"
     alerts = [
         *(alert(key=f"c{n}/missing", cluster=f"c{n}", runbook=f"{runbook}capacity") for n in range(300)),

@@ -25,8 +25,8 @@ from evenkeel_cli.answers import print_answer
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, key
 from tests.fakes import plenty
-from tests.house import House
-from tests.pages import Seen, fleet_house, told_fleet
+from tests.pages import Seen, fleet_answer, fleet_stack
+from tests.stack import Stack
 
 IDS = {"a": "euc1-az2", "b": "euc1-az3"}
 
@@ -146,7 +146,7 @@ def printed(answer: dict[str, Any]) -> list[str]:
     return capture.get().splitlines()
 
 
-FLEET = told_fleet(40)
+FLEET = fleet_answer(40)
 
 
 def test_nodes_that_are_missing_in_several_zones_do_not_count_to_one() -> None:
@@ -181,7 +181,7 @@ def test_one_cluster_without_capacity_in_any_zone_counts_to_the_zone_and_has_its
     incidents = [*ZONE_A[:2], everywhere("d"), everywhere("e")]
     (cause,) = causes_of(incidents)
     assert (cause.subject, cause.clusters) == ("euc1-az2", ("d", "e", "a", "b"))
-    assert {cluster for cluster, told in titles_of_causes([cause]).items() if told} == {"a", "b"}
+    assert {cluster for cluster, reported in titles_of_causes([cause]).items() if reported} == {"a", "b"}
     assert everywhere("d").incident.sort_key < replace(missing("e").incident, missing=9).sort_key
 
 
@@ -204,11 +204,11 @@ def test_three_pools_of_one_cluster_share_a_zone_which_is_fenced_there_only() ->
 
 
 def test_the_fence_that_a_status_proposes_has_its_selector() -> None:
-    answer = fleet_house(40).ask("status", None, selector="!team")
+    answer = fleet_stack(40).ask("status", None, selector="!team")
     assert answer["causes"][0]["command"].endswith("--zone eu-central-1a --selector '!team' --for 2h")
 
 
-def test_a_zone_is_told_to_be_fenced_once_it_is_in_each_cluster() -> None:
+def test_a_zone_is_reported_to_be_fenced_once_it_is_in_each_cluster() -> None:
     fenced = [replace(each.incident, fenced_until=NOW + number * MINUTE) for number, each in enumerate(ZONE_A, 30)]
     (cause,) = causes_of(replace(each, incident=one) for each, one in zip(ZONE_A, fenced, strict=True))
     assert cause_todo(cause, NOW).startswith(
@@ -256,28 +256,28 @@ def test_a_cause_says_how_many_of_its_pools_are_in_dry_run() -> None:
 def test_an_incident_of_a_pool_in_dry_run_says_that_nothing_is_written(
     cluster: bool, pool: bool | None, is_dry: bool
 ) -> None:
-    house = House(dry_run=cluster, pools=[{"name": "workers", "min": 3, "max": 12, "dry_run": pool}])
+    stack = Stack(dry_run=cluster, pools=[{"name": "workers", "min": 3, "max": 12, "dry_run": pool}])
     for zone in "abc":
-        house.cluster.change(key(zone), requested=4, running=2, machines=())
-        house.fail(zone)
-    house.rebalance("demo", "schedule", plenty)
-    (opened,) = [event for kind, event in house.bus.published if kind == "Incident Opened"]
-    for told in (opened, *house.ask("status")["incidents"], *house.ask("status", None)["clusters"][0]["incidents"]):
-        assert ("In dry run Evenkeel writes nothing here" in told["todo"]) is is_dry
-        assert ("Evenkeel keeps retrying" in told["todo"]) is not is_dry
+        stack.cluster.change(key(zone), requested=4, running=2, machines=())
+        stack.fail(zone)
+    stack.rebalance("demo", "schedule", plenty)
+    (opened,) = [event for kind, event in stack.bus.published if kind == "Incident Opened"]
+    for reported in (opened, *stack.ask("status")["incidents"], *stack.ask("status", None)["clusters"][0]["incidents"]):
+        assert ("In dry run Evenkeel writes nothing here" in reported["todo"]) is is_dry
+        assert ("Evenkeel keeps retrying" in reported["todo"]) is not is_dry
 
 
 def test_an_incident_knows_when_its_zones_are_fenced_by_hand() -> None:
-    house = House()
+    stack = Stack()
     ends = []
     for zone in "abc":
-        house.cluster.change(key(zone), requested=4, running=2, machines=())
-        house.fail(zone)
-        house.rebalance("demo", "schedule", plenty)
-        house.ask("fence-zone", zone=zone, **{"for": "2h"})
-        house.rebalance("demo", "zone", plenty)
-        ends += [incident.fenced_until for incident in house.store.load("demo").cluster_health.incidents]
-    assert ends[-1] == house.clock.at + timedelta(hours=2)
+        stack.cluster.change(key(zone), requested=4, running=2, machines=())
+        stack.fail(zone)
+        stack.rebalance("demo", "schedule", plenty)
+        stack.ask("fence-zone", zone=zone, **{"for": "2h"})
+        stack.rebalance("demo", "zone", plenty)
+        ends += [incident.fenced_until for incident in stack.store.load("demo").cluster_health.incidents]
+    assert ends[-1] == stack.clock.at + timedelta(hours=2)
 
 
 def test_status_begins_with_causes_and_folds_their_clusters() -> None:
@@ -297,7 +297,7 @@ def test_status_begins_with_causes_and_folds_their_clusters() -> None:
         ["prod-eu-08", "warning"],
         ["prod-eu-09", "info"],
         ["prod-eu-10", "info"],
-        ["prod-eu-01", "info"],  # its other incident is told by no cause
+        ["prod-eu-01", "info"],  # its other incident is reported by no cause
     ]
     assert lines[-2] == "30 others: 27 well, 2 paused, 1 not checked yet; 3 of 40 in dry run"
 
@@ -313,8 +313,8 @@ def test_the_page_begins_with_causes_before_any_cluster() -> None:
 
 
 def test_explain_without_a_cluster_explains_each_open_incident_once() -> None:
-    house = fleet_house(40)
-    answer = house.ask("explain", None)
+    stack = fleet_stack(40)
+    answer = stack.ask("explain", None)
     lines = answer["sentences"]
     assert lines[0].startswith(
         "critical: zone eu-central-1a: 3 clusters, 11 nodes missing (8 of them in several zones) for 23 min, since 2026"
@@ -333,13 +333,13 @@ def test_explain_without_a_cluster_explains_each_open_incident_once() -> None:
         assert any(each.startswith("What to do: ") for each in remedy)
     for repeated in ("API server runs", "not within 8 s", "InsufficientInstanceCapacity"):
         assert len([line for line in lines if repeated in line]) == 1
-    assert "name the cluster" in house.refused("explain", cluster=None, pool="workers")
+    assert "name the cluster" in stack.refused("explain", cluster=None, pool="workers")
     assert answer["message"] == "clusters: 40; 10 with incidents, 1 not checked yet, 2 paused, 27 well"
 
 
 def test_a_live_status_begins_with_the_stored_causes() -> None:
-    house = fleet_house(40)
-    answer = house.ask("status", None, live=True)
+    stack = fleet_stack(40)
+    answer = stack.ask("status", None, live=True)
     assert answer["causes"] == FLEET["causes"]
     assert printed(answer)[0].startswith("critical  zone eu-central-1a: 3 clusters")
     html = document(page_of_status(answer, "x", NOW))
@@ -347,7 +347,7 @@ def test_a_live_status_begins_with_the_stored_causes() -> None:
 
 
 def test_explain_of_many_clusters_quotes_three_of_a_cause_and_names_the_others() -> None:
-    lines = fleet_house(200, 100).ask("explain", None)["sentences"]
+    lines = fleet_stack(200, 100).ask("explain", None)["sentences"]
     unreachable = next(number for number, line in enumerate(lines) if "unreachable: 30 clusters" in line)
     assert [line.partition(":")[0] for line in lines[unreachable + 1 : unreachable + 4]] == [
         *("prod-eu-05", "prod-eu-06", "prod-eu-07")
@@ -360,33 +360,33 @@ def test_explain_of_many_clusters_quotes_three_of_a_cause_and_names_the_others()
 
 @pytest.mark.parametrize(("selector", "code"), [("team=web", 0), ("team=wbe", 2)])
 def test_explain_finds_clusters_by_label(selector: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    house = House(labels={"team": "web"})
-    monkeypatch.setattr(stack_client, "ask", lambda _, event: house.operate(event, plenty))
+    stack = Stack(labels={"team": "web"})
+    monkeypatch.setattr(stack_client, "ask", lambda _, event: stack.operate(event, plenty))
     ran = CliRunner().invoke(app, ["explain", "--stack", "s", "-l", selector])
     assert ran.exit_code == code, ran.output
     assert ("1 well" in ran.output or "not checked yet" in ran.output) is (code == 0)
 
 
 def test_a_fenced_group_is_not_said_to_need_no_change() -> None:
-    house = House()
+    stack = Stack()
     for zone in "abc":
-        house.fail(zone)
-    house.settle()
-    told = " ".join(text for group in house.ask("explain", pool="workers")["groups"].values() for text in group)
-    assert "is fenced" in told
+        stack.fail(zone)
+    stack.settle()
+    reported = " ".join(text for group in stack.ask("explain", pool="workers")["groups"].values() for text in group)
+    assert "is fenced" in reported
     for calm in ("left alone", "o change needed", "as it should be"):
-        assert calm not in told
+        assert calm not in reported
 
 
 def test_the_command_of_a_pool_leads_to_its_incidents_and_what_to_do() -> None:
-    house = House()
+    stack = Stack()
     for zone in "abc":
-        house.cluster.change(key(zone), requested=4, running=2, machines=())
-        house.fail(zone)
-    house.settle()
-    (incident,) = house.ask("status")["incidents"]
+        stack.cluster.change(key(zone), requested=4, running=2, machines=())
+        stack.fail(zone)
+    stack.settle()
+    (incident,) = stack.ask("status")["incidents"]
     assert incident["command"].endswith(f"--pool {incident['pool']}")
-    answer = house.ask("explain", pool=incident["pool"])
+    answer = stack.ask("explain", pool=incident["pool"])
     assert answer["incidents"] == [incident]
     first, remedy, *others = answer["sentences"]
     assert first.startswith(incident["message"].rstrip("."))
@@ -395,8 +395,8 @@ def test_the_command_of_a_pool_leads_to_its_incidents_and_what_to_do() -> None:
 
 
 def test_explain_of_a_pool_leaves_out_incidents_of_other_pools() -> None:
-    house = House()
-    answer = house.ask("explain", pool="workers")
+    stack = Stack()
+    answer = stack.ask("explain", pool="workers")
     assert "incidents" not in answer
     assert answer["sentences"][0].startswith("Pool ")
 
@@ -407,26 +407,26 @@ def test_status_page_and_explain_name_the_runbooks_and_link_only_to_a_url() -> N
     published = document(replace(page_of_status(FLEET, "x", NOW), has_runbooks=True))
     assert '<a href="#unreachable">Runbook</a>' in published
     assert '<h3 id="unreachable">' in published
-    assert RUNBOOKS in json.dumps(fleet_house(40).ask("explain", None))
-    house = fleet_house(40)
-    house.operate = replace(house.operate, runbooks="https://wiki.example/evenkeel")
-    told = house.ask("status", None)
-    assert told["causes"][0]["runbook"] == "https://wiki.example/evenkeel#capacity"
+    assert RUNBOOKS in json.dumps(fleet_stack(40).ask("explain", None))
+    stack = fleet_stack(40)
+    stack.operate = replace(stack.operate, runbooks="https://wiki.example/evenkeel")
+    reported = stack.ask("status", None)
+    assert reported["causes"][0]["runbook"] == "https://wiki.example/evenkeel#capacity"
     link = '<a href="https://wiki.example/evenkeel#capacity" rel="noreferrer">Runbook</a>'
-    assert link in document(page_of_status(told, "x", NOW))
+    assert link in document(page_of_status(reported, "x", NOW))
 
 
 def test_a_fence_names_the_command_that_lifts_it() -> None:
-    house = House()
-    message = house.ask("fence-zone", zone="a", **{"for": "2h"})["message"]
+    stack = Stack()
+    message = stack.ask("fence-zone", zone="a", **{"for": "2h"})["message"]
     lift = "evenkeel fence-zone --stack NAME --cluster demo --zone a --for 0m"
     assert message.endswith(f"To lift it: {lift}")
-    assert "no longer fenced" in house.ask("fence-zone", zone="a", **{"for": "0m"})["message"]
+    assert "no longer fenced" in stack.ask("fence-zone", zone="a", **{"for": "0m"})["message"]
 
 
 def test_a_cluster_that_is_not_checked_has_this_name_in_its_status() -> None:
-    house = House()
-    house.store.save_checked_at(["demo"], NOW - timedelta(hours=1))
-    lines = printed(house.ask("status"))
+    stack = Stack()
+    stack.store.save_checked_at(["demo"], NOW - timedelta(hours=1))
+    lines = printed(stack.ask("status"))
     assert "warning   not checked" in lines
     assert "warning   stopped" not in lines

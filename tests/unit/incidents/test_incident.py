@@ -38,37 +38,37 @@ from evenkeel_cli.answers import print_answer
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, group, in_backoff, key, numbers, plan_of, stated, zones
 from tests.fakes import NOW, FakeCluster, FakeWorkload, plenty
-from tests.house import House
 from tests.parts import make, replace
+from tests.stack import Stack
 
 DARK = ClusterUnavailableError("demo does not answer: not within 8 s")
 WORKERS = "cluster-api/default/workers"
 
 
-def stuck(house: House, requested: Sequence[int], running: Sequence[int]) -> None:
+def stuck(stack: Stack, requested: Sequence[int], running: Sequence[int]) -> None:
     """Set what the zones request and run, with no machine listed for a missing node."""
     for zone, wanted, nodes in zip("abc", requested, running, strict=False):
-        house.cluster.change(key(zone), requested=wanted, running=nodes, machines=())
+        stack.cluster.change(key(zone), requested=wanted, running=nodes, machines=())
 
 
-def fail(house: House, zones: str, failure_class: FailureClass = FailureClass.CAPACITY, words: str = "no room") -> None:
-    versions = house.store.load("demo").versions
+def fail(stack: Stack, zones: str, failure_class: FailureClass = FailureClass.CAPACITY, words: str = "no room") -> None:
+    versions = stack.store.load("demo").versions
     for zone in zones:
-        before = house.state.groups.get(key(zone), GroupState())
-        state = record_failure(before, house.clock.at, failure_class, words, BackoffPolicy())
-        house.store.save_group("demo", key(zone), state, versions)
+        before = stack.state.groups.get(key(zone), GroupState())
+        state = record_failure(before, stack.clock.at, failure_class, words, BackoffPolicy())
+        stack.store.save_group("demo", key(zone), state, versions)
 
 
-def cluster_health(house: House) -> tuple[Incident, ...]:
-    incidents: tuple[Incident, ...] = house.store.load("demo").cluster_health.incidents
+def cluster_health(stack: Stack) -> tuple[Incident, ...]:
+    incidents: tuple[Incident, ...] = stack.store.load("demo").cluster_health.incidents
     return incidents
 
 
-def changes(house: House) -> list[tuple[str, str]]:
+def changes(stack: Stack) -> list[tuple[str, str]]:
     """Return the published incident changes in order, with their keys."""
     return [
         (detail_type.removeprefix("Incident "), detail["key"])
-        for detail_type, detail in house.bus.published
+        for detail_type, detail in stack.bus.published
         if detail_type.startswith("Incident ")
     ]
 
@@ -82,57 +82,57 @@ def short(
     failure: FailureClass = FailureClass.CAPACITY,
     words: str = "no room",
     **fields: Any,
-) -> House:
-    """A house whose zones run 2 nodes each, request these, and whose launches fail in some."""
-    house = House(**fields)
-    stuck(house, requested, (2, 2, 2))
-    fail(house, failing, failure, words)
-    return house
+) -> Stack:
+    """A stack whose zones run 2 nodes each, request these, and whose launches fail in some."""
+    stack = Stack(**fields)
+    stuck(stack, requested, (2, 2, 2))
+    fail(stack, failing, failure, words)
+    return stack
 
 
-def all_ready(house: House) -> None:
+def all_ready(stack: Stack) -> None:
     """Let the nodes that zone a requests run; the fences are over then."""
-    machines = tuple(Machine(name=f"m{number}", has_node=True, created_at=house.clock.at) for number in range(2))
-    house.cluster.change(key("a"), requested=4, running=4, machines=machines)
-    house.clock.at += 4 * 60 * MINUTE
+    machines = tuple(Machine(name=f"m{number}", has_node=True, created_at=stack.clock.at) for number in range(2))
+    stack.cluster.change(key("a"), requested=4, running=4, machines=machines)
+    stack.clock.at += 4 * 60 * MINUTE
 
 
 class TestMissingNodes:
     def test_a_failure_that_another_zone_takes_over_is_no_incident(self) -> None:
-        house = short()
-        house.run()
-        stuck(house, (2, 3, 3), (2, 3, 3))
-        house.runs(12)
-        assert (cluster_health(house), changes(house)) == ((), [])
+        stack = short()
+        stack.run()
+        stuck(stack, (2, 3, 3), (2, 3, 3))
+        stack.runs(12)
+        assert (cluster_health(stack), changes(stack)) == ((), [])
 
     def test_released_nodes_that_no_autoscaler_orders_are_an_incident_until_it_does(self) -> None:
-        house = short()
-        house.runs(5)
-        assert cluster_health(house) == ()
-        house.runs(3)
-        (incident,) = cluster_health(house)
+        stack = short()
+        stack.runs(5)
+        assert cluster_health(stack) == ()
+        stack.runs(3)
+        (incident,) = cluster_health(stack)
         assert (incident.kind, incident.missing, incident.not_reordered) == (IncidentKind.MISSING, 2, 2)
         assert incident.zones == ("a",)
-        assert changes(house) == [("Opened", MISSING)]
-        detail = house.bus.published[-1][1]
+        assert changes(stack) == [("Opened", MISSING)]
+        detail = stack.bus.published[-1][1]
         assert "2 of 8 nodes missing" in detail["headline"]
         assert "no autoscaler has ordered 2 released replicas" in detail["headline"]
         assert "If the record has workload, Evenkeel orders the replicas" in detail["todo"]
         assert detail["runbook"] == f"{RUNBOOKS}#missing"
-        stuck(house, (2, 3, 3), (2, 3, 3))
-        house.runs(12)
-        assert (cluster_health(house), changes(house)[-1]) == ((), ("Closed", MISSING))
+        stuck(stack, (2, 3, 3), (2, 3, 3))
+        stack.runs(12)
+        assert (cluster_health(stack), changes(stack)[-1]) == ((), ("Closed", MISSING))
 
     def test_a_launch_error_precedes_released_nodes_that_are_not_ordered(self) -> None:
-        house = short()
-        house.runs(8)
-        stuck(house, (2, 3, 2), (2, 2, 2))  # an autoscaler has ordered one of the two
-        fail(house, "b", FailureClass.QUOTA, "the quota is used up")
-        house.runs(3)
-        (incident,) = cluster_health(house)
+        stack = short()
+        stack.runs(8)
+        stuck(stack, (2, 3, 2), (2, 2, 2))  # an autoscaler has ordered one of the two
+        fail(stack, "b", FailureClass.QUOTA, "the quota is used up")
+        stack.runs(3)
+        (incident,) = cluster_health(stack)
         assert (incident.missing, incident.not_reordered, incident.failure_class) == (2, 1, FailureClass.QUOTA)
         assert incident.message == "the quota is used up"
-        detail = house.bus.published[-1][1]
+        detail = stack.bus.published[-1][1]
         assert "no autoscaler has ordered 1 released replica" in detail["headline"]
         assert "If the record has workload, Evenkeel orders the replicas" not in detail["todo"]
         assert detail["runbook"] == f"{RUNBOOKS}#quota"
@@ -159,26 +159,26 @@ class TestMissingNodes:
         assert [(each.missing, each.since) for each in incidents] == [(number, release.at) for number in missing]
 
     def test_released_nodes_are_forgotten_after_half_an_hour(self) -> None:
-        house = short()
-        house.runs(45)
-        assert (cluster_health(house), changes(house)[-1]) == ((), ("Closed", MISSING))
+        stack = short()
+        stack.runs(45)
+        assert (cluster_health(stack), changes(stack)[-1]) == ((), ("Closed", MISSING))
 
     def test_released_nodes_are_no_incident_where_no_pod_is_pending(self) -> None:
-        house = House(workload={"access": {"kind": "same"}})
-        house.clusters.workloads["demo"] = FakeWorkload(Workload())
-        stuck(house, (4, 2, 2), (2, 2, 2))
-        fail(house, "a")
-        house.runs(12)
-        assert (cluster_health(house), changes(house)) == ((), [])
+        stack = Stack(workload={"access": {"kind": "same"}})
+        stack.clusters.workloads["demo"] = FakeWorkload(Workload())
+        stuck(stack, (4, 2, 2), (2, 2, 2))
+        fail(stack, "a")
+        stack.runs(12)
+        assert (cluster_health(stack), changes(stack)) == ((), [])
 
     def test_a_failure_that_no_zone_can_take_over_is_an_incident_at_once(self) -> None:
-        house = short((4, 2, 3), "abc")
-        house.run()
-        (incident,) = cluster_health(house)
+        stack = short((4, 2, 3), "abc")
+        stack.run()
+        (incident,) = cluster_health(stack)
         assert (incident.kind, incident.pool, incident.missing) == (IncidentKind.MISSING, WORKERS, 3)
         assert (incident.requested, incident.running, incident.zones) == (9, 6, ("a", "c"))
         assert (incident.failure_class, incident.message) == (FailureClass.CAPACITY, "no room")
-        ((detail_type, event),) = [each for each in house.bus.published if each[0].startswith("Incident")]
+        ((detail_type, event),) = [each for each in stack.bus.published if each[0].startswith("Incident")]
         assert (detail_type, event["key"], event["missing"]) == ("Incident Opened", MISSING, 3)
         assert (
             event["message"] == "workers: 3 of 9 nodes missing for 0 min: capacity (no zone delivers) in a, c: no room"
@@ -187,64 +187,64 @@ class TestMissingNodes:
 
     @pytest.mark.parametrize("failure_class", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
     def test_a_quota_or_configuration_failure_is_an_incident_at_once(self, failure_class: FailureClass) -> None:
-        house = short(failure=failure_class, words="VcpuLimitExceeded: no more")
-        house.run()
-        (incident,) = cluster_health(house)
+        stack = short(failure=failure_class, words="VcpuLimitExceeded: no more")
+        stack.run()
+        (incident,) = cluster_health(stack)
         assert (incident.missing, incident.failure_class) == (2, failure_class)
 
     def test_a_missing_node_without_a_failure_is_an_incident_after_trouble_after(self) -> None:
-        house = House(trouble_after=600)
-        stuck(house, (4, 2, 2), (2, 2, 2))  # no machine and no error
+        stack = Stack(trouble_after=600)
+        stuck(stack, (4, 2, 2), (2, 2, 2))  # no machine and no error
         opened = []
         for minute in range(1, 15):
-            house.looks()
-            house.carry_out()
-            opened += [minute] * (len(changes(house)) - len(opened))
+            stack.checks()
+            stack.carry_out()
+            opened += [minute] * (len(changes(stack)) - len(opened))
         assert opened == [11], "missing since minute 1, an incident ten minutes later"
-        assert cluster_health(house)[0].failure_class is None
+        assert cluster_health(stack)[0].failure_class is None
 
     def test_machines_that_boot_are_not_missing(self) -> None:
-        house = House()
+        stack = Stack()
         booting = tuple(Machine(name=f"m{number}", has_node=False, created_at=NOW) for number in range(2))
-        house.cluster.change(key("a"), requested=4, running=2, machines=booting)
-        house.runs(13)
-        assert cluster_health(house) == ()
+        stack.cluster.change(key("a"), requested=4, running=2, machines=booting)
+        stack.runs(13)
+        assert cluster_health(stack) == ()
 
     def test_it_ends_when_the_zone_delivers_what_was_missing_and_not_before(self) -> None:
-        house = short(failing="abc")
-        house.run()
-        old = [Machine(name=f"m{number}", has_node=False, created_at=house.clock.at) for number in range(2)]
+        stack = short(failing="abc")
+        stack.run()
+        old = [Machine(name=f"m{number}", has_node=False, created_at=stack.clock.at) for number in range(2)]
         ready = [replace(machine, has_node=True) for machine in old]
-        house.clock.at += 10 * MINUTE
-        house.run()
+        stack.clock.at += 10 * MINUTE
+        stack.run()
         # One machine gets its node and ends the failure; the other was ordered with it, and boots.
-        house.cluster.change(key("a"), requested=4, running=3, machines=(ready[0], old[1]))
-        house.run()
-        assert [incident.missing for incident in cluster_health(house)] == [1]
-        house.cluster.change(key("a"), requested=4, running=4, machines=tuple(ready))
-        house.run()
-        assert cluster_health(house) == ()
-        assert (changes(house)[0], changes(house)[-1]) == (("Opened", MISSING), ("Closed", MISSING))
-        assert Counter(change for change, _ in changes(house))["Closed"] == 1
+        stack.cluster.change(key("a"), requested=4, running=3, machines=(ready[0], old[1]))
+        stack.run()
+        assert [incident.missing for incident in cluster_health(stack)] == [1]
+        stack.cluster.change(key("a"), requested=4, running=4, machines=tuple(ready))
+        stack.run()
+        assert cluster_health(stack) == ()
+        assert (changes(stack)[0], changes(stack)[-1]) == (("Opened", MISSING), ("Closed", MISSING))
+        assert Counter(change for change, _ in changes(stack))["Closed"] == 1
 
     def test_nodes_that_an_autoscaler_gave_up_keep_it_open(self) -> None:
-        house = House(zones((2,), bounds=[(1, 9)]))
-        stuck(house, (4,), (2,))
-        fail(house, "a")
-        house.runs(2)
-        node = Machine(name="new", has_node=True, created_at=house.clock.at)
-        house.cluster.change(key("a"), requested=3, running=3, machines=(node,))
-        house.runs(20)
-        assert [incident.missing for incident in cluster_health(house)] == [0]
+        stack = Stack(zones((2,), bounds=[(1, 9)]))
+        stuck(stack, (4,), (2,))
+        fail(stack, "a")
+        stack.runs(2)
+        node = Machine(name="new", has_node=True, created_at=stack.clock.at)
+        stack.cluster.change(key("a"), requested=3, running=3, machines=(node,))
+        stack.runs(20)
+        assert [incident.missing for incident in cluster_health(stack)] == [0]
 
     def test_without_an_autoscaler_it_ends_when_no_more_nodes_are_requested(self) -> None:
-        house = House(zones((2,), bounds=[(1, 9)]), autoscaler="none", pools=[{"name": "workers", "min": 1, "max": 12}])
-        stuck(house, (4,), (2,))
-        fail(house, "a")
-        house.run()
-        stuck(house, (2,), (2,))
-        house.run()
-        assert cluster_health(house) == ()
+        stack = Stack(zones((2,), bounds=[(1, 9)]), autoscaler="none", pools=[{"name": "workers", "min": 1, "max": 12}])
+        stuck(stack, (4,), (2,))
+        fail(stack, "a")
+        stack.run()
+        stuck(stack, (2,), (2,))
+        stack.run()
+        assert cluster_health(stack) == ()
 
     @pytest.mark.parametrize("waits", ["pending", "unmet", "not counted", ""])
     def test_nodes_that_were_given_up_are_wanted_while_pods_wait(self, waits: str) -> None:
@@ -261,79 +261,79 @@ class TestMissingNodes:
         assert bool(after.incidents) is bool(waits)
 
     def test_an_outage_of_all_zones_is_shown_and_is_no_change_by_itself(self) -> None:
-        house = House()
-        stuck(house, (4, 3, 3), (2, 2, 2))
+        stack = Stack()
+        stuck(stack, (4, 3, 3), (2, 2, 2))
         for failing, outage in (("ab", False), ("abc", True)):
-            fail(house, failing)
-            house.runs(7)
-            (incident,) = cluster_health(house)
+            fail(stack, failing)
+            stack.runs(7)
+            (incident,) = cluster_health(stack)
             assert (incident.is_outage, incident.missing > 0) == (outage, True)
-            (answer,) = house.ask("status", None)["clusters"]
+            (answer,) = stack.ask("status", None)["clusters"]
             assert answer["incidents"][0]["outage"] is outage
         assert replace(incident, is_outage=False).matter == incident.matter
 
     def test_demand_that_went_away_ends_it_after_the_longest_backoff_where_a_zone_is_well(self) -> None:
-        house = short(failure=FailureClass.QUOTA)
-        house.run()
-        stuck(house, (2, 2, 2), (2, 2, 2))
-        house.run()
-        (calm,) = cluster_health(house)
-        assert (calm.calm_since, calm.is_outage) == (house.clock.at, False)
+        stack = short(failure=FailureClass.QUOTA)
+        stack.run()
+        stuck(stack, (2, 2, 2), (2, 2, 2))
+        stack.run()
+        (calm,) = cluster_health(stack)
+        assert (calm.calm_since, calm.is_outage) == (stack.clock.at, False)
         assert (
             "workers: the failed zones have delivered no node yet for 1 min: quota"
-            in house.ask("status", None)["clusters"][0]["message"]
+            in stack.ask("status", None)["clusters"][0]["message"]
         )
-        house.runs(34)
-        assert [what for what, _ in changes(house)] == ["Opened"]
-        house.run()
-        assert [what for what, _ in changes(house)] == ["Opened", "Closed"]
+        stack.runs(34)
+        assert [what for what, _ in changes(stack)] == ["Opened"]
+        stack.run()
+        assert [what for what, _ in changes(stack)] == ["Opened", "Closed"]
 
     def test_an_autoscaler_that_gives_up_and_retries_after_half_an_hour_continues_it(self) -> None:
-        house = House(on_failure="hold")
+        stack = Stack(on_failure="hold")
         for _ in range(4):
-            stuck(house, (4, 2, 2), (2, 2, 2))
-            fail(house, "a")
-            house.runs(15)
-            stuck(house, (2, 2, 2), (2, 2, 2))
-            house.runs(31)
-        assert [what for what, _ in changes(house)] == ["Opened"]
+            stuck(stack, (4, 2, 2), (2, 2, 2))
+            fail(stack, "a")
+            stack.runs(15)
+            stuck(stack, (2, 2, 2), (2, 2, 2))
+            stack.runs(31)
+        assert [what for what, _ in changes(stack)] == ["Opened"]
 
     def test_machines_that_come_back_one_by_one_are_not_a_change_each(self) -> None:
-        house = short((66, 2, 2), "abc", pools=[{"name": "workers", "min": 3, "max": 200}])
-        house.run()
+        stack = short((66, 2, 2), "abc", pools=[{"name": "workers", "min": 3, "max": 200}])
+        stack.run()
         for nodes in range(3, 66):
-            stuck(house, (66, 2, 2), (nodes, 2, 2))
-            fail(house, "abc")  # and the others do not
-            house.run()
-            assert cluster_health(house)[0].missing == 66 - nodes
-        assert len(changes(house)) <= 8, "told when the number has halved"
+            stuck(stack, (66, 2, 2), (nodes, 2, 2))
+            fail(stack, "abc")  # and the others do not
+            stack.run()
+            assert cluster_health(stack)[0].missing == 66 - nodes
+        assert len(changes(stack)) <= 8, "reported when the number has halved"
 
     def test_dry_run_counts_the_nodes_that_no_release_takes_back(self) -> None:
-        house = short(dry_run=True)
-        house.runs(8)
-        (incident,) = cluster_health(house)
+        stack = short(dry_run=True)
+        stack.runs(8)
+        (incident,) = cluster_health(stack)
         assert (incident.missing, incident.requested, incident.running) == (2, 8, 6)
-        stuck(house, (4, 2, 2), (4, 2, 2))
-        house.runs(2)
-        assert [what for what, _ in changes(house)] == ["Opened", "Closed"]
+        stuck(stack, (4, 2, 2), (4, 2, 2))
+        stack.runs(2)
+        assert [what for what, _ in changes(stack)] == ["Opened", "Closed"]
 
     def test_half_a_list_neither_ends_nor_changes_an_incident(self) -> None:
-        house = short((4, 2, 3), "abc")
-        house.run()
-        (opened,) = cluster_health(house)
-        others = {zone: house.cluster.groups.pop(key(zone)) for zone in "ac"}
-        house.run()
-        assert cluster_health(house) == (opened,)
-        house.cluster.groups.update({key(zone): group for zone, group in others.items()})
+        stack = short((4, 2, 3), "abc")
+        stack.run()
+        (opened,) = cluster_health(stack)
+        others = {zone: stack.cluster.groups.pop(key(zone)) for zone in "ac"}
+        stack.run()
+        assert cluster_health(stack) == (opened,)
+        stack.cluster.groups.update({key(zone): group for zone, group in others.items()})
 
     def test_the_event_of_its_end_has_the_number_of_nodes_that_were_missing(self) -> None:
-        house = short((4, 2, 3), "abc")
-        house.run()
-        fail_over = house.clock.at
-        stuck(house, (2, 2, 2), (2, 2, 2))
-        house.clock.at = fail_over + 4 * 60 * MINUTE
-        house.runs(2)
-        ((_, closed),) = [each for each in house.bus.published if each[0] == "Incident Closed"]
+        stack = short((4, 2, 3), "abc")
+        stack.run()
+        fail_over = stack.clock.at
+        stuck(stack, (2, 2, 2), (2, 2, 2))
+        stack.clock.at = fail_over + 4 * 60 * MINUTE
+        stack.runs(2)
+        ((_, closed),) = [each for each in stack.bus.published if each[0] == "Incident Closed"]
         assert closed["missing"] == 3
 
 
@@ -483,9 +483,9 @@ class TestChecksThatDoNotKnow:
             assert [each.kind for each in found.incidents] == kinds
 
 
-def rolling(house: House, *, running: int, **fields: Any) -> None:
+def rolling(stack: Stack, *, running: int, **fields: Any) -> None:
     """Zone a rolls out; these are its machines without a node."""
-    house.cluster.change(
+    stack.cluster.change(
         key("a"), frozen_because=Reason.of(Rule.ROLLING_SETS, sets=2), requested=4, running=running, **fields
     )
 
@@ -495,126 +495,126 @@ REFUSED = MachineFailure(code="InsufficientInstanceCapacity", message="no room",
 
 class TestRollouts:
     def test_a_rollout_in_a_zone_without_capacity_is_an_incident_once_it_has_lasted(self) -> None:
-        house = House()
+        stack = Stack()
         without = tuple(Machine(name=f"m{i}", has_node=False, created_at=NOW, failure=REFUSED) for i in range(2))
-        rolling(house, running=2, machines=without)
-        house.runs(4)
-        assert cluster_health(house) == ()
-        before = house.cluster.groups[key("a")]
-        house.runs(3)
-        (incident,) = cluster_health(house)
+        rolling(stack, running=2, machines=without)
+        stack.runs(4)
+        assert cluster_health(stack) == ()
+        before = stack.cluster.groups[key("a")]
+        stack.runs(3)
+        (incident,) = cluster_health(stack)
         assert (incident.kind, incident.missing, incident.zones) == (IncidentKind.MISSING, 2, ("a",))
         assert incident.failure_class is FailureClass.CAPACITY
-        assert house.cluster.groups[key("a")] == before
-        (event,) = [detail for kind, detail in house.bus.published if kind == "Incident Opened"]
+        assert stack.cluster.groups[key("a")] == before
+        (event,) = [detail for kind, detail in stack.bus.published if kind == "Incident Opened"]
         assert event["rollout"]
         assert event["todo"].startswith("A rollout in this zone cannot finish and keeps Evenkeel from releasing")
         assert event["runbook"] == f"{RUNBOOKS}#a-rollout-in-a-zone-that-is-out"
-        house.runs(5)
-        assert [what for what, _ in changes(house)] == ["Opened"]
-        rolling(house, running=2, machines=tuple(replace(each, failure=None) for each in without))
-        house.cluster.change(key("a"), machines=(Machine(name="new", has_node=False, created_at=house.clock.at),) * 2)
-        house.run()
-        assert [what for what, _ in changes(house)] == ["Opened", "Closed"]
+        stack.runs(5)
+        assert [what for what, _ in changes(stack)] == ["Opened"]
+        rolling(stack, running=2, machines=tuple(replace(each, failure=None) for each in without))
+        stack.cluster.change(key("a"), machines=(Machine(name="new", has_node=False, created_at=stack.clock.at),) * 2)
+        stack.run()
+        assert [what for what, _ in changes(stack)] == ["Opened", "Closed"]
 
     def test_a_rollout_that_a_failure_event_has_stopped_is_one_as_well(self) -> None:
-        house = House()
-        rolling(house, running=2, machines=())
-        fail(house, "a")
-        house.runs(7)
-        (incident,) = cluster_health(house)
+        stack = Stack()
+        rolling(stack, running=2, machines=())
+        fail(stack, "a")
+        stack.runs(7)
+        (incident,) = cluster_health(stack)
         assert (incident.missing, incident.message) == (2, "no room")
 
     def test_a_rollout_in_which_machines_are_replaced_is_none(self) -> None:
-        house = House()
-        fail(house, "a")  # once, and no node has come since
+        stack = Stack()
+        fail(stack, "a")  # once, and no node has come since
         for _ in range(12):
             going = Machine(name="old", has_node=True, created_at=NOW, deleting=True)
-            booting = Machine(name="new", has_node=False, created_at=house.clock.at)
-            rolling(house, running=2, machines=(going, booting))
-            house.run()
-            assert cluster_health(house) == ()
+            booting = Machine(name="new", has_node=False, created_at=stack.clock.at)
+            rolling(stack, running=2, machines=(going, booting))
+            stack.run()
+            assert cluster_health(stack) == ()
 
     def test_a_launch_that_is_refused_once_in_a_rollout_is_none(self) -> None:
-        house = House()
+        stack = Stack()
         refused = Machine(name="m", has_node=False, created_at=NOW, failure=REFUSED)
         for number in range(12):
-            coming = Machine(name="new", has_node=False, created_at=house.clock.at)
-            rolling(house, running=3, machines=(coming if number % 4 else refused,))
-            house.run()
-            assert cluster_health(house) == ()
+            coming = Machine(name="new", has_node=False, created_at=stack.clock.at)
+            rolling(stack, running=3, machines=(coming if number % 4 else refused,))
+            stack.run()
+            assert cluster_health(stack) == ()
 
 
 class TestOtherIncidents:
     def test_an_invalid_pool_is_an_incident_until_its_numbers_are_fixed(self) -> None:
-        house = House()
-        house.cluster.change(key("b"), pool_max=1)
-        house.run()
-        (incident,) = cluster_health(house)
+        stack = Stack()
+        stack.cluster.change(key("b"), pool_max=1)
+        stack.run()
+        (incident,) = cluster_health(stack)
         assert incident.kind is IncidentKind.INVALID
-        assert house.ask("explain")["incidents"][0]["says"][0].startswith("PoolMinimum 3 is larger than PoolMaximum 1")
-        house.cluster.change(key("b"), pool_max=None)
-        house.run()
-        assert [what for what, _ in changes(house)] == ["Opened", "Closed"]
+        assert stack.ask("explain")["incidents"][0]["says"][0].startswith("PoolMinimum 3 is larger than PoolMaximum 1")
+        stack.cluster.change(key("b"), pool_max=None)
+        stack.run()
+        assert [what for what, _ in changes(stack)] == ["Opened", "Closed"]
 
     def test_refused_writes_are_an_incident_with_the_message_of_the_api(self) -> None:
-        house = House(zones((2, 2, 9), bounds=[(1, 9)] * 3))
-        house.answer_writes(RejectedError("admission webhook denied it"), "workers-a")
-        house.run()
-        assert [(incident.kind, incident.message) for incident in cluster_health(house)] == [
+        stack = Stack(zones((2, 2, 9), bounds=[(1, 9)] * 3))
+        stack.answer_writes(RejectedError("admission webhook denied it"), "workers-a")
+        stack.run()
+        assert [(incident.kind, incident.message) for incident in cluster_health(stack)] == [
             (IncidentKind.REFUSED, "admission webhook denied it")
         ]
-        house.answer_writes(None)
-        house.runs(8)
-        assert IncidentKind.REFUSED not in {incident.kind for incident in cluster_health(house)}
+        stack.answer_writes(None)
+        stack.runs(8)
+        assert IncidentKind.REFUSED not in {incident.kind for incident in cluster_health(stack)}
 
     def test_a_refused_write_that_is_not_tried_again_is_over_after_a_quarter_of_an_hour(self) -> None:
-        house = House()
-        house.settle()
-        state = make(GroupState, write_refused_at=house.clock.at, write_refused="admission webhook denied it")
-        house.store.save_group("demo", key("a"), state, house.store.load("demo").versions)
-        house.runs(14)
-        assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.REFUSED]
-        house.runs(2)
-        assert cluster_health(house) == ()
+        stack = Stack()
+        stack.settle()
+        state = make(GroupState, write_refused_at=stack.clock.at, write_refused="admission webhook denied it")
+        stack.store.save_group("demo", key("a"), state, stack.store.load("demo").versions)
+        stack.runs(14)
+        assert [incident.kind for incident in cluster_health(stack)] == [IncidentKind.REFUSED]
+        stack.runs(2)
+        assert cluster_health(stack) == ()
 
     def test_the_writer_that_reverts_our_bounds_is_named(self) -> None:
-        house = House()
-        versions = house.store.load("demo").versions
+        stack = Stack()
+        versions = stack.store.load("demo").versions
         state = make(GroupState, contested_since=NOW, contested_by="argocd")
-        house.store.save_group("demo", key("a"), state, versions)
-        house.run()
-        (incident,) = cluster_health(house)
+        stack.store.save_group("demo", key("a"), state, versions)
+        stack.run()
+        (incident,) = cluster_health(stack)
         assert (incident.kind, incident.message, incident.zones) == (IncidentKind.CONTESTED, "argocd", ("a",))
 
     def test_more_than_pool_maximum_is_an_incident_once_it_has_lasted(self) -> None:
-        house = House(zones((6, 6, 6), bounds=[(1, 9)] * 3))
-        house.run()
-        assert cluster_health(house) == ()
-        house.runs(6)
-        assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.OVER_COMMITTED]
+        stack = Stack(zones((6, 6, 6), bounds=[(1, 9)] * 3))
+        stack.run()
+        assert cluster_health(stack) == ()
+        stack.runs(6)
+        assert [incident.kind for incident in cluster_health(stack)] == [IncidentKind.OVER_COMMITTED]
 
 
 class TestClustersThatCannotBeRead:
     def test_the_fourth_check_falls_on_the_default_trouble_after(self) -> None:
-        assert House().record.opens_trouble_after == sum(RETRY_DELAYS[:3], timedelta()) == TROUBLE_AFTER
+        assert Stack().record.opens_trouble_after == sum(RETRY_DELAYS[:3], timedelta()) == TROUBLE_AFTER
         assert min(RETRY_DELAYS) > timedelta()
 
     def test_an_unreachable_cluster_is_an_incident_after_five_minutes(self) -> None:
-        house = House()
-        house.cluster.change(key("b"), pool_max=1)
-        house.run()
-        house.cluster.unreadable = DARK
+        stack = Stack()
+        stack.cluster.change(key("b"), pool_max=1)
+        stack.run()
+        stack.cluster.unreadable = DARK
         for _ in range(4):
-            house.run()
-        assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.INVALID]
-        house.runs(4)
-        assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.UNREACHABLE, IncidentKind.INVALID]
-        assert cluster_health(house)[0].message == str(DARK)
-        house.cluster.unreadable = None
-        house.clock.at += 10 * MINUTE
-        house.run()
-        assert changes(house) == [
+            stack.run()
+        assert [incident.kind for incident in cluster_health(stack)] == [IncidentKind.INVALID]
+        stack.runs(4)
+        assert [incident.kind for incident in cluster_health(stack)] == [IncidentKind.UNREACHABLE, IncidentKind.INVALID]
+        assert cluster_health(stack)[0].message == str(DARK)
+        stack.cluster.unreadable = None
+        stack.clock.at += 10 * MINUTE
+        stack.run()
+        assert changes(stack) == [
             ("Opened", f"demo/{WORKERS}/invalid"),
             ("Opened", "demo/unreachable"),
             ("Closed", "demo/unreachable"),
@@ -630,46 +630,46 @@ class TestClustersThatCannotBeRead:
     def test_an_error_that_only_people_can_fix_is_an_incident_at_once(
         self, error: Exception, kind: IncidentKind
     ) -> None:
-        house = House()
-        house.cluster.unreadable = error
-        house.run()
-        assert [incident.kind for incident in cluster_health(house)] == [kind]
+        stack = Stack()
+        stack.cluster.unreadable = error
+        stack.run()
+        assert [incident.kind for incident in cluster_health(stack)] == [kind]
 
     def test_an_unreadable_record_is_published_once(self) -> None:
-        house = House()
-        house.store.plant("demo", "{")
+        stack = Stack()
+        stack.store.plant("demo", "{")
         for _ in range(3):
-            house.looks()
-            house.carry_out()
-        assert changes(house) == [("Opened", "demo/invalid-record")]
-        assert "not JSON" in house.store.cluster_health("demo")[0].incidents[0].message
+            stack.checks()
+            stack.carry_out()
+        assert changes(stack) == [("Opened", "demo/invalid-record")]
+        assert "not JSON" in stack.store.cluster_health("demo")[0].incidents[0].message
 
 
 class TestPublishing:
     def test_an_incident_of_a_time_without_the_bus_is_published_later(self) -> None:
-        house = short(failing="abc")
-        house.bus.away = True
-        house.runs(2)
-        assert ([incident.kind for incident in cluster_health(house)], changes(house)) == ([IncidentKind.MISSING], [])
-        house.bus.away = False
-        house.looks()
-        assert len(house.queue.requests) == 1, "an unpublished change is a pending change"
-        house.runs(3)
-        assert changes(house) == [("Opened", MISSING)]
+        stack = short(failing="abc")
+        stack.bus.away = True
+        stack.runs(2)
+        assert ([incident.kind for incident in cluster_health(stack)], changes(stack)) == ([IncidentKind.MISSING], [])
+        stack.bus.away = False
+        stack.checks()
+        assert len(stack.queue.requests) == 1, "an unpublished change is a pending change"
+        stack.runs(3)
+        assert changes(stack) == [("Opened", MISSING)]
 
     def test_an_incident_is_published_in_dry_run(self) -> None:
-        house = short(failing="abc", stack_dry_run=True)
-        house.runs(3)
-        assert changes(house) == [("Opened", MISSING)]
+        stack = short(failing="abc", stack_dry_run=True)
+        stack.runs(3)
+        assert changes(stack) == [("Opened", MISSING)]
 
     def test_a_stored_health_of_a_newer_release_is_evaluated_again(self) -> None:
-        house = short(failing="abc")
-        house.run()
-        text = json.loads(house.store.text("demo", "HEALTH"))
+        stack = short(failing="abc")
+        stack.run()
+        text = json.loads(stack.store.text("demo", "HEALTH"))
         text["incidents"][0]["kind"] = "haunted"
-        house.store.plant("demo", json.dumps(text), "HEALTH")
-        house.run()
-        assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.MISSING]
+        stack.store.plant("demo", json.dumps(text), "HEALTH")
+        stack.run()
+        assert [incident.kind for incident in cluster_health(stack)] == [IncidentKind.MISSING]
 
 
 def printed(answer: dict[str, Any], width: int = 80) -> list[str]:
@@ -680,70 +680,70 @@ def printed(answer: dict[str, Any], width: int = 80) -> list[str]:
 
 class TestStatusOfAll:
     def test_a_cluster_without_a_check_is_not_well(self) -> None:
-        house = House()
-        answer = house.ask("status", None)
+        stack = Stack()
+        answer = stack.ask("status", None)
         assert answer["message"] == "clusters: 1; 0 with incidents, 1 not checked yet, 0 well"
         assert answer["incident"] is True
-        house.looks()
-        answer = house.ask("status", None)
+        stack.checks()
+        answer = stack.ask("status", None)
         assert (answer["message"], answer["incident"]) == ("clusters: 1; 0 with incidents, 1 well", False)
         assert answer["others"]["well"] == ["demo"]
 
     def test_a_cluster_without_recent_checks_has_an_incident(self) -> None:
-        house = House()
-        house.looks()
-        house.clock.at += 12 * MINUTE
-        (found,) = house.ask("status", None)["clusters"]
+        stack = Stack()
+        stack.checks()
+        stack.clock.at += 12 * MINUTE
+        (found,) = stack.ask("status", None)["clusters"]
         assert (found["message"], found["incidents"][0]["kind"]) == ("not checked for 12 min", "stopped")
 
     def test_status_prints_which_cluster_was_checked_the_longest_time_ago(self) -> None:
-        house = House()
-        house.register_another("new", FakeCluster(zones((2, 2, 2), bounds=[(1, 9)] * 3)))
-        house.looks("demo")
-        house.clock.at += 2 * MINUTE
-        house.looks("new")
-        answer = house.ask("status", None)
+        stack = Stack()
+        stack.register_another("new", FakeCluster(zones((2, 2, 2), bounds=[(1, 9)] * 3)))
+        stack.checks("demo")
+        stack.clock.at += 2 * MINUTE
+        stack.checks("new")
+        answer = stack.ask("status", None)
         assert answer["oldestCheck"]["cluster"] == "demo"
         assert printed(answer)[-1] == "oldest check: demo, 3 minutes ago"
-        house.ask("pause")  # a paused cluster is not checked
-        assert house.ask("status", None)["oldestCheck"]["cluster"] == "new"
-        assert House().ask("status", None)["oldestCheck"] is None
+        stack.ask("pause")  # a paused cluster is not checked
+        assert stack.ask("status", None)["oldestCheck"]["cluster"] == "new"
+        assert Stack().ask("status", None)["oldestCheck"] is None
 
     def test_a_cluster_that_only_runs_can_read_counts_as_checked(self) -> None:
-        house = House()
-        house.cluster.unreadable = TooLargeError("demo has more than 4 MiB")
-        house.looks()
-        house.cluster.unreadable = None
-        for id, (cluster, why) in list(house.queue.requests.items()):
-            house.rebalance(cluster, why, plenty, house.queue.found[id])
-        assert house.ask("status", None)["others"]["well"] == ["demo"]
+        stack = Stack()
+        stack.cluster.unreadable = TooLargeError("demo has more than 4 MiB")
+        stack.checks()
+        stack.cluster.unreadable = None
+        for id, (cluster, why) in list(stack.queue.requests.items()):
+            stack.rebalance(cluster, why, plenty, stack.queue.found[id])
+        assert stack.ask("status", None)["others"]["well"] == ["demo"]
 
     def test_status_of_all_opens_no_cluster_and_reads_the_table_three_times(self) -> None:
-        house = House()
+        stack = Stack()
         for number in range(30):
-            house.register_another(f"dark-{number}", DARK)
-        house.journal.entries.clear()
-        house.ask("status", None)
-        assert house.journal.entries == ["cluster_healths", "looked at", "registrations"]
+            stack.register_another(f"dark-{number}", DARK)
+        stack.journal.entries.clear()
+        stack.ask("status", None)
+        assert stack.journal.entries == ["cluster_healths", "checked", "registrations"]
 
-    def fleet(self) -> House:
+    def fleet(self) -> Stack:
         """Missing nodes, one that does not answer, an invalid record, one paused, one well."""
         message = "InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity"
-        house = short((4, 2, 3), "abc", words=message)
+        stack = short((4, 2, 3), "abc", words=message)
         names = [f"a-cluster-with-quite-a-long-name-{number:03}" for number in range(3)]
         for name in names:
-            house.register_another(name, FakeCluster(zones((2, 2, 2), bounds=[(1, 9)] * 3)))
-        house.clusters.by_id[names[0]] = DARK
-        house.register_another("bare", DARK)
-        house.store.plant("bare", "{")
-        house.ask("pause", names[1])
-        house.looks("demo", *names)
+            stack.register_another(name, FakeCluster(zones((2, 2, 2), bounds=[(1, 9)] * 3)))
+        stack.clusters.by_id[names[0]] = DARK
+        stack.register_another("bare", DARK)
+        stack.store.plant("bare", "{")
+        stack.ask("pause", names[1])
+        stack.checks("demo", *names)
         for minute in range(8):
-            house.clock.at = NOW + minute * MINUTE
-            house.looks("demo", *names)
+            stack.clock.at = NOW + minute * MINUTE
+            stack.checks("demo", *names)
             for name in ("demo", names[0], names[2]):
-                house.rebalance(name, "a test", plenty)
-        return house
+                stack.rebalance(name, "a test", plenty)
+        return stack
 
     def test_the_worst_cluster_is_first_and_the_healthy_ones_share_a_line(self) -> None:
         answer = self.fleet().ask("status", None)
@@ -761,48 +761,48 @@ class TestStatusOfAll:
         assert "We currently do not have sufficient m5.large capacity" in printed(answer, 220)[1]
 
     def test_an_answer_that_is_too_large_still_names_every_cluster(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        house = self.fleet()
+        stack = self.fleet()
         monkeypatch.setattr("evenkeel.application.actions.overview._LARGEST_ANSWER", 1500)
-        answer = house.ask("status", None)
+        answer = stack.ask("status", None)
         clusters = answer["clusters"]
         assert [found["state"] for found in clusters] == ["incident"] * 3
         assert "truncated" not in clusters[0]
         assert clusters[-1]["truncated"] is True
         assert printed(answer)[3].split() == ["bare", "info", "invalid", "record", "for", "0", "min"]
-        quote = document(page_of_status(answer, "a test", house.clock.at))
+        quote = document(page_of_status(answer, "a test", stack.clock.at))
         assert "invalid record for 0 min; the answer had no room for more" in quote
 
 
 class TestTheCommand:
     """`evenkeel status`, with answers of the real use case."""
 
-    def status(self, house: House, monkeypatch: pytest.MonkeyPatch, *options: str) -> Any:
-        monkeypatch.setattr(stack_client, "ask", lambda _, event: house.operate(event, plenty))
+    def status(self, stack: Stack, monkeypatch: pytest.MonkeyPatch, *options: str) -> Any:
+        monkeypatch.setattr(stack_client, "ask", lambda _, event: stack.operate(event, plenty))
         return CliRunner().invoke(app, ["status", "--stack", "evenkeel", *options])
 
     def test_status_exits_with_4_for_an_incident_and_0_otherwise(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        house = House()
-        assert self.status(house, monkeypatch).exit_code == 4, "nobody has looked"
-        house.looks()
-        assert self.status(house, monkeypatch).output == "1 cluster: 1 well\noldest check: demo, just now\n"
-        assert self.status(house, monkeypatch).exit_code == 0
-        house.cluster.unreadable = DARK
-        assert self.status(house, monkeypatch, "--cluster", "demo").exit_code == 4
-        assert self.status(house, monkeypatch, "--live").exit_code == 4
-        house.cluster.unreadable = None
-        assert self.status(house, monkeypatch, "--live", "-o", "json").exit_code == 0
+        stack = Stack()
+        assert self.status(stack, monkeypatch).exit_code == 4, "there was no check"
+        stack.checks()
+        assert self.status(stack, monkeypatch).output == "1 cluster: 1 well\noldest check: demo, just now\n"
+        assert self.status(stack, monkeypatch).exit_code == 0
+        stack.cluster.unreadable = DARK
+        assert self.status(stack, monkeypatch, "--cluster", "demo").exit_code == 4
+        assert self.status(stack, monkeypatch, "--live").exit_code == 4
+        stack.cluster.unreadable = None
+        assert self.status(stack, monkeypatch, "--live", "-o", "json").exit_code == 0
 
     def test_watch_runs_until_it_is_interrupted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        house, slept = House(), list[float]()
+        stack, slept = Stack(), list[float]()
 
         def sleep(seconds: float) -> None:
             slept.append(seconds)
-            house.looks()
+            stack.checks()
             if len(slept) > 2:
                 raise KeyboardInterrupt
 
         monkeypatch.setattr(actions, "sleep", sleep)
-        result = self.status(house, monkeypatch, "--watch")
+        result = self.status(stack, monkeypatch, "--watch")
         assert result.output.splitlines() == [
             "1 cluster: 1 not checked yet",
             *["1 cluster: 1 well", "oldest check: demo, just now"] * 2,
@@ -810,8 +810,8 @@ class TestTheCommand:
         assert result.exit_code == 0
 
     def test_status_of_one_cluster_shows_the_cloud_message(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        house = short(failing="abc", words="InsufficientInstanceCapacity: no m5.large here")
-        output = self.status(house, monkeypatch, "--cluster", "demo").output
+        stack = short(failing="abc", words="InsufficientInstanceCapacity: no m5.large here")
+        output = self.status(stack, monkeypatch, "--cluster", "demo").output
         assert "a, b, c: the cloud says: InsufficientInstanceCapacity: no m5.large here" in output
 
 
@@ -826,10 +826,10 @@ class TestOneCluster:
 
     def test_explain_without_a_pool_explains_all_incidents_and_nothing_else(self) -> None:
         other = [group(zone, 1, pool="other", bounds=(0, 3), pool_max=3) for zone in "ab"]
-        house = House([*zones((2, 2, 2), bounds=[(1, 9)] * 3), *other])
-        stuck(house, (4, 2, 2), (2, 2, 2))
-        fail(house, "abc")
-        answer = house.ask("explain")
+        stack = Stack([*zones((2, 2, 2), bounds=[(1, 9)] * 3), *other])
+        stuck(stack, (4, 2, 2), (2, 2, 2))
+        fail(stack, "abc")
+        answer = stack.ask("explain")
         text = answer["message"]
         assert "workers: 2 of 8 nodes missing for 0 min: capacity (no zone delivers) in a: no room." in text
         assert "What to do: The cloud is out of these machines" in text
@@ -840,26 +840,26 @@ class TestOneCluster:
         assert f"Pool {WORKERS} is sized by Balanced" in text
 
     def test_status_and_explain_of_an_unreadable_cluster_say_why_and_write_nothing(self) -> None:
-        house = House()
-        assert house.ask("explain")["message"] == "demo has no incident."
-        house.cluster.unreadable = DARK
-        assert house.ask("status")["message"].startswith("demo: on, incident: unreachable for 0 min")
-        assert cluster_health(house) == ()
-        text = house.ask("explain")["message"]
+        stack = Stack()
+        assert stack.ask("explain")["message"] == "demo has no incident."
+        stack.cluster.unreadable = DARK
+        assert stack.ask("status")["message"].startswith("demo: on, incident: unreachable for 0 min")
+        assert cluster_health(stack) == ()
+        text = stack.ask("explain")["message"]
         assert "demo cannot be read: demo does not answer: not within 8 s." in text
         assert "evenkeel plan --stack NAME --cluster demo" in text
 
 
 def test_changes_beyond_the_outbox_are_published_by_the_next_run() -> None:
-    house = House()
+    stack = Stack()
     incidents = [incident_of(IncidentKind.MISSING, pool=f"p{number}") for number in range(80)]
     pending = with_pending_changes(ClusterHealth().with_incidents(incidents))
-    house.store.save_cluster_health("demo", pending, house.store.load("demo").versions)
-    house.runs(1)
-    assert Counter(change for change, _ in changes(house)) == {"Opened": 80}
-    house.looks()
-    house.carry_out()
-    assert Counter(change for change, _ in changes(house)) == {"Opened": 80, "Closed": 80}
+    stack.store.save_cluster_health("demo", pending, stack.store.load("demo").versions)
+    stack.runs(1)
+    assert Counter(change for change, _ in changes(stack)) == {"Opened": 80}
+    stack.checks()
+    stack.carry_out()
+    assert Counter(change for change, _ in changes(stack)) == {"Opened": 80, "Closed": 80}
 
 
 def test_the_health_of_a_cluster_with_200_incidents_fits_into_an_item() -> None:
@@ -868,28 +868,28 @@ def test_the_health_of_a_cluster_with_200_incidents_fits_into_an_item() -> None:
         for number in range(200)
         for zone in "abc"
     ]
-    house = House(groups)
-    house.run()
-    assert len(house.store.text("demo", "HEALTH")) < 300_000
+    stack = Stack(groups)
+    stack.run()
+    assert len(stack.store.text("demo", "HEALTH")) < 300_000
 
 
 def test_trouble_after_is_that_of_the_record() -> None:
-    house = House(trouble_after=60)
-    house.cluster.unreadable = DARK
-    house.runs(2)
-    assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.UNREACHABLE]
-    assert house.clock.at - NOW == timedelta(minutes=2)
+    stack = Stack(trouble_after=60)
+    stack.cluster.unreadable = DARK
+    stack.runs(2)
+    assert [incident.kind for incident in cluster_health(stack)] == [IncidentKind.UNREACHABLE]
+    assert stack.clock.at - NOW == timedelta(minutes=2)
 
 
 def test_every_command_names_the_stack() -> None:
-    house = House(zones((4, 2, 3), (2, 2, 2)), trouble_after=0)
-    house.rebalance = replace(house.rebalance, stack="prod")
-    house.operate = replace(house.operate, stack="prod")
-    house.runs(3)
-    commands = [event["command"] for kind, event in house.bus.published if kind == "Incident Opened"]
-    (cluster,) = house.ask("status", None)["clusters"]
-    explained = house.ask("explain")
-    commands += [answer["incidents"][0]["command"] for answer in (cluster, house.ask("status"), explained)]
+    stack = Stack(zones((4, 2, 3), (2, 2, 2)), trouble_after=0)
+    stack.rebalance = replace(stack.rebalance, stack="prod")
+    stack.operate = replace(stack.operate, stack="prod")
+    stack.runs(3)
+    commands = [event["command"] for kind, event in stack.bus.published if kind == "Incident Opened"]
+    (cluster,) = stack.ask("status", None)["clusters"]
+    explained = stack.ask("explain")
+    commands += [answer["incidents"][0]["command"] for answer in (cluster, stack.ask("status"), explained)]
     assert len(commands) > 3
     assert {" --stack prod " in command for command in commands} == {True}
     assert "--stack NAME" not in json.dumps(explained)
@@ -898,66 +898,66 @@ def test_every_command_names_the_stack() -> None:
 class TestTheOutboxOfAPausedCluster:
     """No scan asks for a run of a paused cluster, so what its last run could not send is asked for."""
 
-    def with_unsent_close(self, how: str) -> House:
-        house = short(failing="abc")
-        house.run()
-        house.bus.away = True
-        all_ready(house)
+    def with_unsent_close(self, how: str) -> Stack:
+        stack = short(failing="abc")
+        stack.run()
+        stack.bus.away = True
+        all_ready(stack)
         if how == "pause":
-            house.run()
-        house.ask(how)
-        while house.queue.requests or not house.control.paused:
-            house.carry_out()
-            if not house.control.paused:
-                house.run()
-        assert cluster_health(house) == ()
-        return house
+            stack.run()
+        stack.ask(how)
+        while stack.queue.requests or not stack.control.paused:
+            stack.carry_out()
+            if not stack.control.paused:
+                stack.run()
+        assert cluster_health(stack) == ()
+        return stack
 
-    def retries(self, house: House) -> list[tuple[str, str, int]]:
-        return [each for each in house.queue.second_checks if each[1] == "paused"]
+    def retries(self, stack: Stack) -> list[tuple[str, str, int]]:
+        return [each for each in stack.queue.second_checks if each[1] == "paused"]
 
     @pytest.mark.parametrize("how", ["restore", "pause"])
     def test_the_close_is_published_once_the_bus_is_back(self, how: str) -> None:
-        house = self.with_unsent_close(how)
-        assert changes(house) == [("Opened", MISSING)]
-        assert self.retries(house), "somebody asks for the next try"
-        house.bus.away = False
-        house.rebalance("demo", "paused", plenty)
-        assert changes(house) == [("Opened", MISSING), ("Closed", MISSING)]
-        tries = len(self.retries(house))
-        house.rebalance("demo", "paused", plenty)
-        assert (len(changes(house)), len(self.retries(house))) == (2, tries), "once"
+        stack = self.with_unsent_close(how)
+        assert changes(stack) == [("Opened", MISSING)]
+        assert self.retries(stack), "a next try is requested"
+        stack.bus.away = False
+        stack.rebalance("demo", "paused", plenty)
+        assert changes(stack) == [("Opened", MISSING), ("Closed", MISSING)]
+        tries = len(self.retries(stack))
+        stack.rebalance("demo", "paused", plenty)
+        assert (len(changes(stack)), len(self.retries(stack))) == (2, tries), "once"
 
     def test_a_bus_that_is_away_is_retried_for_a_day(self) -> None:
-        house = self.with_unsent_close("restore")
+        stack = self.with_unsent_close("restore")
         waits = []
         for _ in range(150):
-            asked = self.retries(house)
+            asked = self.retries(stack)
             if not asked:
                 break
             waits.append(asked[-1][2])
-            house.queue.second_checks.clear()
-            house.clock.at += timedelta(seconds=waits[-1])
-            house.rebalance("demo", "paused", plenty)
+            stack.queue.second_checks.clear()
+            stack.clock.at += timedelta(seconds=waits[-1])
+            stack.rebalance("demo", "paused", plenty)
         assert (waits[0], max(waits)) == (60, 900)
         assert timedelta(seconds=sum(waits)) >= timedelta(hours=23)
         assert len(waits) < 120
 
     def test_a_run_killed_at_the_end_of_a_restore_leaves_no_incident_open(self) -> None:
-        house = short(failing="abc")
-        house.run()
-        house.ask("restore")
-        house.run()
-        assert house.control.restoring, "the run after this one finds that all is put back"
-        all_ready(house)
-        save = house.store.save_record
+        stack = short(failing="abc")
+        stack.run()
+        stack.ask("restore")
+        stack.run()
+        assert stack.control.restoring, "the run after this one finds that all is put back"
+        all_ready(stack)
+        save = stack.store.save_record
 
         def die_after(*given: Any) -> None:
             save(*given)
             raise KeyboardInterrupt
 
-        house.store.save_record = die_after  # type: ignore[method-assign]
+        stack.store.save_record = die_after  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
-            house.run()
-        assert house.control.paused
-        assert changes(house) == [("Opened", MISSING), ("Closed", MISSING)]
+            stack.run()
+        assert stack.control.paused
+        assert changes(stack) == [("Opened", MISSING), ("Closed", MISSING)]

@@ -20,8 +20,8 @@ from evenkeel.domain.model.workload import ZONE, Unscheduled, Workload
 from evenkeel.texts.incidents import incident_text, todo
 from tests.builders import MINUTE, NOW, group, key, numbers, plan_of
 from tests.fakes import FakeWorkload
-from tests.house import House
 from tests.parts import replace
+from tests.stack import Stack
 from tests.workloads import node, pod, template
 
 
@@ -166,9 +166,9 @@ def test_1_the_open_incident_keeps_its_first_message() -> None:
         assert checks.health == first
 
 
-def house(found: Any = None, **fields: Any) -> House:
+def stack(found: Any = None, **fields: Any) -> Stack:
     members = [group(zone, 2, bounds=(1, 9), template=template()) for zone in "abc"]
-    made = House(members, demand="scale-up", autoscaler="none", workload={"access": {"kind": "same"}}, **fields)
+    made = Stack(members, demand="scale-up", autoscaler="none", workload={"access": {"kind": "same"}}, **fields)
     made.clusters.workloads["demo"] = FakeWorkload(found or ClusterUnavailableError("no answer"))
     made.run()
     return made
@@ -177,18 +177,18 @@ def house(found: Any = None, **fields: Any) -> House:
 CALM = Workload(nodes=tuple(node(f"n-{zone}", zone, group=key(zone)) for zone in "abc"))
 
 
-def kinds(found: House) -> list[IncidentKind]:
+def kinds(found: Stack) -> list[IncidentKind]:
     return [each.kind for each in found.store.load("demo").cluster_health.incidents]
 
 
 def test_2_a_read_that_fails_in_checks_only_asks_for_a_run_at_the_turn_of_a_full_check_only() -> None:
-    found = house(CALM)
+    found = stack(CALM)
     found.settle()
     for _ in range(60):
         found.clusters.workloads["demo"] = FakeWorkload(ClusterUnavailableError("no answer"))
         found.clock.at += MINUTE
         asked = len(found.queue.requests)
-        found.looks("demo")
+        found.checks("demo")
         if len(found.queue.requests) > asked:
             found.clusters.workloads["demo"] = FakeWorkload(CALM)
             found.run()
@@ -197,13 +197,13 @@ def test_2_a_read_that_fails_in_checks_only_asks_for_a_run_at_the_turn_of_a_full
 
 
 def test_a_read_that_fails_everywhere_is_reported_although_nothing_else_needs_a_run() -> None:
-    found = house(CALM)
+    found = stack(CALM)
     found.settle()
     found.clusters.workloads["demo"] = FakeWorkload(ClusterUnavailableError("no answer"))
     for _ in range(35):
         found.clock.at += MINUTE
         asked = len(found.queue.requests)
-        found.looks("demo")
+        found.checks("demo")
         if len(found.queue.requests) > asked:
             found.run()
     assert kinds(found) == [IncidentKind.PODS_WAIT]
@@ -253,7 +253,7 @@ def test_4_an_unreachable_time_closes_no_open_incident() -> None:
 
 @pytest.mark.parametrize("how", ["pause", "unregister"])
 def test_4_a_pause_and_a_new_registration_reset_the_start(how: str) -> None:
-    found = house()
+    found = stack()
     assert found.store.load("demo").cluster_health.waiting
     if how == "pause":
         found.ask("pause")
@@ -296,7 +296,7 @@ def test_7_an_error_of_evenkeel_itself_asks_for_a_report() -> None:
 
 
 def test_7_an_error_of_evenkeel_itself_in_a_read_is_no_error_of_the_cluster() -> None:
-    found = house(KeyError("x"))
+    found = stack(KeyError("x"))
     for _ in range(16):
         found.clock.at += MINUTE
         found.run()
@@ -326,7 +326,7 @@ def test_in_worlds_of_failing_reads_and_waiting_pods_it_opens_and_closes_once(se
 
 def test_a_pod_without_a_zone_to_run_in_is_reported_end_to_end() -> None:
     waiting = pod("db", cpu="1", node_selector={ZONE: "nowhere"}, unscheduled=Unscheduled("Unschedulable", NOW))
-    found = house(replace(CALM, pods=(waiting,)))
+    found = stack(replace(CALM, pods=(waiting,)))
     for _ in range(20):
         found.clock.at += MINUTE
         found.run()

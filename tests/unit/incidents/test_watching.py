@@ -15,7 +15,7 @@ from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.bootstrap import log_line
 from sandbox.template import ROOT, Template
 from tests.builders import zones
-from tests.house import House
+from tests.stack import Stack
 
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "evenkeel.json").read_text(encoding="utf-8"))
 QUERIES = Template().of_type("AWS::Logs::QueryDefinition")
@@ -121,9 +121,9 @@ def test_a_query_reads_logged_fields_of_existing_log_groups(name: str) -> None:
 
 
 def test_the_line_of_a_decision_has_what_queries_read(caplog: pytest.LogCaptureFixture) -> None:
-    house = House(zones((3, 2, 2), bounds=[(0, 9)] * 3))
+    stack = Stack(zones((3, 2, 2), bounds=[(0, 9)] * 3))
     with caplog.at_level(logging.INFO):
-        house.run()
+        stack.run()
     (logged, *_) = [record.__dict__ for record in caplog.records if record.getMessage() == "decision"]
     assert logged["cluster"] == "demo"
     fields = {f"{a}.{b}" for a, value in logged["decision"].items() if isinstance(value, dict) for b in value}

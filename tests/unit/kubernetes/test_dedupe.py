@@ -17,7 +17,7 @@ AUTHORITIES = [None, "MachineAPI", "ClusterAPI", "Migrating"]
 
 
 def groups_of(*items: Object) -> list[GroupObjects]:
-    """The groups of both APIs, before twins are looked for."""
+    """The groups of both APIs, before twins are searched for."""
     found = []
     for name in ("openshift", "cluster-api"):
         mine = [item for item in items if item["apiVersion"].startswith(FLAVOURS[name].group)]

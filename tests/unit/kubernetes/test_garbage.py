@@ -13,7 +13,7 @@ import pytest
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.application.errors import ClusterUnavailableError
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, plenty
-from tests.house import House
+from tests.stack import Stack
 
 
 @pytest.fixture(autouse=True)
@@ -46,12 +46,12 @@ class OpenedAnew(FakeClusters):
         return opened
 
 
-@pytest.mark.parametrize("act", ["looks", "run"])
+@pytest.mark.parametrize("act", ["checks", "run"])
 def test_nothing_of_a_cluster_stays_after_a_check_or_run(act: str) -> None:
-    clusters = OpenedAnew(House().cluster)
-    house = House(clusters=clusters)
+    clusters = OpenedAnew(Stack().cluster)
+    stack = Stack(clusters=clusters)
     for _ in range(4):
-        getattr(house, act)()
+        getattr(stack, act)()
     assert len(clusters.opened) >= 4
     assert {ref() for ref in clusters.opened} == {None}
 

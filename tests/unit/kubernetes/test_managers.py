@@ -100,16 +100,16 @@ def test_a_machine_pool_without_sizes_owns_none() -> None:
 def test_a_new_size_in_rancher_is_followed() -> None:
     sizes = zip(ZONES, (6, 3, 3), strict=True)
     played = Played(read("cluster-api", *(of_rancher(zone, 1, bounds=(0, high)) for zone, high in sizes)), numbers())
-    before = played.look()
+    before = played.check()
     assert before.max == 12
     assert before.changes
-    played.look(60)
+    played.check(60)
     changed, *others = played.groups
     owner = changed.owner.numbers
     assert owner is not None
     owner = replace(owner, bounds=Bounds(0, 9))
     played.groups = [replace(changed, bounds=Bounds(0, 9), owner=replace(changed.owner, numbers=owner)), *others]
-    after = played.look(60)
+    after = played.check(60)
     assert after.max == 15
     (problem,) = [each for each in after.report.problems if each.kind is ProblemKind.NEW_INTENT]
     assert problem_text(problem).startswith("Rancher Cluster fleet-default/demo now has bounds 0 to 9")

@@ -45,7 +45,7 @@ def found(flavour: str, item: Object) -> GroupObjects:
     return one
 
 
-def looked(*templates: Object, listed: bool = True) -> NodeSources:
+def checked(*templates: Object, listed: bool = True) -> NodeSources:
     """As if these were all templates of their kind in namespace demo."""
     kinds = {(item["apiVersion"].split("/")[0], item["kind"]) for item in templates}
     return NodeSources(
@@ -58,7 +58,7 @@ def looked(*templates: Object, listed: bool = True) -> NodeSources:
 
 
 def group(flavour: str, item: Object, *templates: Object) -> NodeGroup:
-    return described(found(flavour, item), FLAVOURS[flavour], looked(*templates)).group
+    return described(found(flavour, item), FLAVOURS[flavour], checked(*templates)).group
 
 
 def template(flavour: str, item: Object, *templates: Object) -> NodeTemplate:
@@ -365,7 +365,7 @@ class TestClosed:
     def test_a_template_from_a_file_counts_for_its_own_groups_only(self) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))
         for name, unseen in (("demo-m5", True), ("another", False)):
-            known = looked(objects.infrastructure(name, capacity={}), listed=False)
+            known = checked(objects.infrastructure(name, capacity={}), listed=False)
             assert described(found("cluster-api", item), CLUSTER_API, known).group.template.invisible_at_zero is unseen
 
     @pytest.mark.parametrize("flavour", ["cluster-api", "openshift"])

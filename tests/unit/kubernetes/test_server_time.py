@@ -18,8 +18,8 @@ from evenkeel.domain.model.groups import CLOCKS_AGREE, Machine, MachineFailure
 from evenkeel.domain.model.observations import Observation
 from tests.builders import MINUTE, key
 from tests.fakes import NOW, FakeClock, plenty
-from tests.house import House
 from tests.parts import replace
+from tests.stack import Stack
 
 SECOND = timedelta(seconds=1)
 OFF = 10 * MINUTE
@@ -136,7 +136,7 @@ def test_an_earlier_checks_skew_does_not_last() -> None:
     assert check(api) == timedelta(0)
 
 
-class SkewedHouse(House):
+class SkewedStack(Stack):
     def __init__(self, skew: timedelta, **fields: Any) -> None:
         super().__init__(**fields)
         self.skew, observe = skew, self.cluster.observe
@@ -150,55 +150,55 @@ class SkewedHouse(House):
 @pytest.mark.parametrize("skew", [OFF, -OFF])
 class TestSkewedCluster:
     def test_its_failures_fence_by_its_own_clock(self, skew: timedelta) -> None:
-        house = SkewedHouse(skew)
+        stack = SkewedStack(skew)
         failed = NOW + MINUTE + skew
         failure = MachineFailure(code="InsufficientInstanceCapacity", message="no room", at=failed)
         machine = Machine(name="m", has_node=False, created_at=failed, failure=failure)
-        house.cluster.change(key("a"), requested=3, running=2, machines=(machine,))
-        house.run()
-        state = house.group_state()
+        stack.cluster.change(key("a"), requested=3, running=2, machines=(machine,))
+        stack.run()
+        state = stack.group_state()
         assert (state.failure.last_failure, state.failure.backoff_until) == (failed, failed + 5 * MINUTE)
         assert state.failure.ahead == ()
 
     def test_the_next_check_is_requested_by_our_clock(self, skew: timedelta) -> None:
-        house = SkewedHouse(skew)
-        house.fail("a")
-        house.store.save_group(
+        stack = SkewedStack(skew)
+        stack.fail("a")
+        stack.store.save_group(
             "demo",
             key("a"),
-            replace(house.group_state(), backoff_until=NOW + skew + 5 * MINUTE, last_failure=NOW + skew),
-            house.store.load("demo").versions,
+            replace(stack.group_state(), backoff_until=NOW + skew + 5 * MINUTE, last_failure=NOW + skew),
+            stack.store.load("demo").versions,
         )
-        house.run()
-        assert all(0 < seconds <= 301 for _, _, seconds in house.queue.second_checks)
+        stack.run()
+        assert all(0 < seconds <= 301 for _, _, seconds in stack.queue.second_checks)
 
     def test_the_skew_is_in_status_and_logged_once(self, skew: timedelta, caplog: pytest.LogCaptureFixture) -> None:
-        house = SkewedHouse(skew)
+        stack = SkewedStack(skew)
         with caplog.at_level(logging.WARNING):
-            house.runs(3)
+            stack.runs(3)
         words = f"its API server's clock is 10 min {'ahead of' if skew > timedelta(0) else 'behind'} ours"
         assert [record.message for record in caplog.records].count(f"demo: {words}") == 1
-        answer = house.ask("status")
+        answer = stack.ask("status")
         assert answer["message"].endswith(words)
         assert answer["clockSkewSeconds"] == skew.total_seconds()
 
     def test_the_lease_is_by_our_own_clock(self, skew: timedelta) -> None:
-        house = SkewedHouse(skew)
+        stack = SkewedStack(skew)
         taken = []
-        take = house.store.take_lease
+        take = stack.store.take_lease
 
         def watched(*arguments: Any) -> Any:
             taken.append(arguments[3])
             return take(*arguments)
 
-        house.store.take_lease = watched  # type: ignore[method-assign]
-        house.run()
+        stack.store.take_lease = watched  # type: ignore[method-assign]
+        stack.run()
         assert taken == [NOW + MINUTE]
 
 
 def test_clocks_that_agree_are_not_reported() -> None:
-    house = House()
-    house.run()
-    answer = house.ask("status")
+    stack = Stack()
+    stack.run()
+    answer = stack.ask("status")
     assert "clock" not in answer["message"]
     assert "clockSkewSeconds" not in answer

@@ -69,15 +69,15 @@ class Network:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
         self.answers = list(answers)
         self.connected: list[str] = []
-        wire = MagicMock()
-        wire.connect.side_effect = lambda address: self.connected.append(address[0])
+        connection = MagicMock()
+        connection.connect.side_effect = lambda address: self.connected.append(address[0])
 
         def resolve(host: str, port: int, **_: Any) -> list[Any]:
             addresses = self.answers.pop(0)
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
 
         monkeypatch.setattr(socket, "getaddrinfo", resolve)
-        monkeypatch.setattr(socket, "socket", lambda *_: wire)
+        monkeypatch.setattr(socket, "socket", lambda *_: connection)
 
 
 class TestNames:
@@ -162,15 +162,15 @@ def test_a_sockets_timeout_is_for_all_its_pieces(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(connections, "monotonic", lambda: at)
     monkeypatch.setattr(ssl.SSLSocket, "settimeout", lambda _, value: given.append(value), raising=False)
     monkeypatch.setattr(ssl.SSLSocket, "recv_into", lambda *_, **__: 1)
-    wire = connections._TimedSocket.__new__(connections._TimedSocket)
-    wire.settimeout(8.0)
+    connection = connections._TimedSocket.__new__(connections._TimedSocket)
+    connection.settimeout(8.0)
     for _ in range(7):
-        assert wire.recv_into(bytearray(1)) == 1
+        assert connection.recv_into(bytearray(1)) == 1
         at += 1.0
     assert given == [8.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0]
     at += 1.0
     with pytest.raises(TimeoutError):
-        wire.recv_into(bytearray(1))
+        connection.recv_into(bytearray(1))
 
 
 def test_half_a_character_in_an_answer_is_replaced() -> None:

@@ -94,7 +94,7 @@ def test_a_failure_is_shared_for_some_seconds(shared: Shared[str], clock: FakeCl
 
 
 def test_an_unexpected_error_ends_every_waiting_call(shared: Shared[str]) -> None:
-    service = Service(ZeroDivisionError("never told"))
+    service = Service(ZeroDivisionError("never reported"))
     service.gate.clear()
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(shared.get, "a", service)
@@ -102,7 +102,7 @@ def test_an_unexpected_error_ends_every_waiting_call(shared: Shared[str]) -> Non
         second = threads.submit(shared.get, "a", service)
         service.gate.set()
         assert isinstance(first.exception(20), ZeroDivisionError)
-        assert "never told" not in str(second.exception(20))
+        assert "never reported" not in str(second.exception(20))
         assert isinstance(second.exception(20), AccessError | ZeroDivisionError)
 
 

@@ -41,16 +41,16 @@ from tests.property.cli.test_forecast import ALONE, world
 EVIL = "<script>alert(1)</script><img src=x onerror='alert(2)'>\"'&"
 
 
-def told_plan() -> dict[str, Any]:
+def plan_answer() -> dict[str, Any]:
     """A plan whose zone a is fenced and gives replicas back."""
     groups = zones([5, 4, 4], [3, 4, 4], [(1, 6), (1, 4), (1, 4)])
     states = ClusterState(groups={key("a"): in_backoff()})
     return plan_json(plan(Observation(groups=tuple(groups)), states, numbers(3, 12), NOW))
 
 
-def told_status(**fields: Any) -> dict[str, Any]:
+def status_answer(**fields: Any) -> dict[str, Any]:
     """The operator's answer for the same pool, with two decisions."""
-    pool = told_plan()["pools"][0]
+    pool = plan_answer()["pools"][0]
     seen = [{**group, "running": 3, "since": None, "until": None, "held": []} for group in pool["groups"]]
     failure = {"class": "capacity", "failures": 2, "last": rfc3339(NOW), "message": "no machines left"}
     seen[0] |= {"since": rfc3339(NOW - MINUTE), "until": rfc3339(NOW + 4 * MINUTE), "failure": failure}
@@ -72,7 +72,7 @@ def told_status(**fields: Any) -> dict[str, Any]:
     }
 
 
-def told_simulation() -> dict[str, Any]:
+def simulation_answer() -> dict[str, Any]:
     """Two runs of an hour: zone a is fenced in its second half."""
 
     def sample(t: int, running: int, state: str) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def told_simulation() -> dict[str, Any]:
     return {"scenario": "night", "start": rfc3339(NOW), "duration": 3600, "runs": runs}
 
 
-def told_forecast() -> dict[str, Any]:
+def forecast_answer() -> dict[str, Any]:
     return dict(json.loads(_forecast_text()))
 
 
@@ -110,19 +110,19 @@ def palette(theme: Theme) -> dict[str, str]:
 
 
 def plan_page() -> str:
-    return document(page_of_plan(json.dumps(told_plan()), "plan.json"))
+    return document(page_of_plan(json.dumps(plan_answer()), "plan.json"))
 
 
 def status_page(**fields: Any) -> str:
-    return document(page_of_status(told_status(**fields), "answer of stack x", NOW))
+    return document(page_of_status(status_answer(**fields), "answer of stack x", NOW))
 
 
 def simulation_page() -> str:
-    return document(page_of_simulation(json.dumps(told_simulation()), "sim.json"))
+    return document(page_of_simulation(json.dumps(simulation_answer()), "sim.json"))
 
 
 def forecast_page() -> str:
-    return document(page_of_forecast(json.dumps(told_forecast()), "forecast.json"))
+    return document(page_of_forecast(json.dumps(forecast_answer()), "forecast.json"))
 
 
 PAGES = {"plan": plan_page, "status": status_page, "simulation": simulation_page, "forecast": forecast_page}
@@ -155,7 +155,7 @@ def test_the_policy_allows_only_the_style_and_script_of_the_page(page: Any) -> N
 
 
 def test_every_name_and_sentence_is_escaped() -> None:
-    plain = told_status()
+    plain = status_answer()
     text = json.dumps(plain)
     for word in ("workers", "no machines left", "operator", "schedule", "blue", '"a"'):
         assert word in text
@@ -183,7 +183,7 @@ def test_a_plan_shows_each_zone_with_its_numbers_and_what_changes() -> None:
     assert "PoolMinimum 3" in text
     assert "PoolMaximum 12" in text
     assert "5 → 3" in text  # the fenced zone's two replicas without a machine
-    for group in told_plan()["pools"][0]["groups"]:
+    for group in plan_answer()["pools"][0]["groups"]:
         assert group["zone"] in text
         for reason in group["reasons"]:
             assert reason in text
@@ -191,7 +191,7 @@ def test_a_plan_shows_each_zone_with_its_numbers_and_what_changes() -> None:
 
 def test_a_state_is_a_word_and_a_shape() -> None:
     states = {"healthy": "●", "fenced": "■", "probing": "▲", "unhealthy": "▼", "frozen": "◆"}
-    answer = told_status()
+    answer = status_answer()
     for state, shape in states.items():
         answer["pools"][0]["groups"][1]["state"] = state
         assert f"{shape} {state}" in Seen(document(page_of_status(answer, "x", NOW))).text
@@ -203,7 +203,7 @@ def test_a_fence_has_an_absolute_end_and_a_countdown() -> None:
         assert f"until {until:%H:%M:%S} UTC" in seen.text
         assert ("span", "data-until", rfc3339(until)) in seen.attributes
     assert "failure 2 in a row, capacity: no machines left" in seen.text
-    answer = told_status()
+    answer = status_answer()
     local = (NOW + 4 * MINUTE + timedelta(hours=2)).strftime("%Y-%m-%dT%H:%M:%S+02:00")
     answer["pools"][0]["groups"][0]["until"] = local
     assert "until 12:04:00 UTC" in Seen(document(page_of_status(answer, "x", NOW))).text
@@ -242,7 +242,7 @@ def test_every_bar_is_within_its_track(page: Any) -> None:
 def test_a_live_page_draws_what_the_last_decisions_requested() -> None:
     text = Seen(status_page()).text
     assert "workers: requested nodes per zone over time" in text
-    assert "requested nodes" not in Seen(status_page(decisions=told_status()["decisions"][:1])).text
+    assert "requested nodes" not in Seen(status_page(decisions=status_answer()["decisions"][:1])).text
 
 
 def test_a_simulation_shows_measures_demand_and_fences() -> None:
@@ -275,14 +275,14 @@ def test_an_unreadable_cluster_shows_the_stored_state() -> None:
 
 def test_a_broken_cluster_is_reported_beside_the_others() -> None:
     broken = {"ok": False, "cluster": "grey", "message": "record of cluster grey: flavours is missing"}
-    answer = {"ok": True, "clusters": [broken, told_status()], "message": "2 clusters"}
+    answer = {"ok": True, "clusters": [broken, status_answer()], "message": "2 clusters"}
     text = Seen(document(page_of_status(answer, "x", NOW))).text
     assert "record of cluster grey: flavours is missing" in text
     assert "no machines left" in text
 
 
 def test_an_unknown_field_is_ignored_and_a_bad_value_is_one_line() -> None:
-    answer = json.loads(json.dumps(told_status()))
+    answer = json.loads(json.dumps(status_answer()))
     before = document(page_of_status(answer, "x", NOW))
     for part in (answer, answer["pools"][0], answer["pools"][0]["groups"][0], answer["decisions"][0]["pool"]):
         part["newer"] = {"a": 1}
@@ -299,7 +299,7 @@ def test_an_unknown_field_is_ignored_and_a_bad_value_is_one_line() -> None:
 
 @pytest.mark.parametrize("theme", [Theme.LIGHT, Theme.DARK])
 def test_a_widget_has_no_script_and_the_theme_of_the_console(theme: Theme) -> None:
-    html = fragment(page_of_status(told_status(), "x", NOW), theme_of({"widgetContext": {"theme": theme.value}}))
+    html = fragment(page_of_status(status_answer(), "x", NOW), theme_of({"widgetContext": {"theme": theme.value}}))
     seen = Seen(html)
     assert not {"script", "iframe", "use", "html", "meta"} & set(seen.tags)
     assert f"--card:{palette(theme)['card']}" in html
@@ -342,7 +342,7 @@ def run(*arguments: str, stdin: str | None = None) -> Result:
 
 def test_the_command_writes_one_file_without_its_source_path(tmp_path: Path) -> None:
     source, out = tmp_path / "plan.json", tmp_path / "report.html"
-    source.write_text(json.dumps(told_plan()), encoding="utf-8")
+    source.write_text(json.dumps(plan_answer()), encoding="utf-8")
     result = run("--plan", str(source), "--out", str(out))
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{out}: 1 pool, 1 zone fenced\n"
@@ -362,7 +362,7 @@ def test_the_status_of_a_stack_is_requested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], fields: dict[str, Any]
 ) -> None:
     events = []
-    monkeypatch.setattr(stack_client, "ask", lambda stack, event: events.append((stack, event)) or told_status())
+    monkeypatch.setattr(stack_client, "ask", lambda stack, event: events.append((stack, event)) or status_answer())
     out = tmp_path / "report.html"
     assert run("--stack", "evenkeel", *options, "--out", str(out)).exit_code == 0
     assert events == [("evenkeel", {"action": "status", **fields})]
@@ -383,12 +383,12 @@ def test_a_stack_without_an_answer_is_a_one_line_error_and_no_file(
     assert not out.exists()
 
 
-PLAN = json.dumps(told_plan())
+PLAN = json.dumps(plan_answer())
 BAD = {
     "no source": ((), None, "give one of --stack, --plan, --simulation and --forecast"),
     "two sources": (("--plan", "-", "--stack", "x"), "{}", "give one of --stack, --plan, --simulation and --forecast"),
     "a cluster without a stack": (("--plan", "-", "--cluster", "x"), "{}", "--cluster goes with --stack"),
-    "a live look at one cluster": (("--stack", "x", "--cluster", "x", "--live"), None, "--live goes with --stack and"),
+    "a live check one cluster": (("--stack", "x", "--cluster", "x", "--live"), None, "--live goes with --stack and"),
     "a bucket without a name": (("--plan", "-", "--publish", "s3://"), "{}", "s3:// is no place for a page"),
     "a folder of a bucket": (("--plan", "-", "--publish", "s3://pages/x/"), "{}", "s3://pages/x/ is no place"),
     "no JSON": (("--plan", "-"), "pools: []", "standard input: not JSON"),
@@ -399,7 +399,7 @@ BAD = {
     "a number beyond all": (("--plan", "-"), PLAN.replace("12", "9" * 400), "standard input: pools.0.max is"),
     "a date beyond all": (
         ("--simulation", "-"),
-        json.dumps({**told_simulation(), "start": "9999-12-31T23:59:59Z"}),
+        json.dumps({**simulation_answer(), "start": "9999-12-31T23:59:59Z"}),
         "standard input: start is",
     ),
     "no folder": (("--plan", "-", "--out", "nowhere/to/x.html"), PLAN, "cannot be written"),
@@ -422,7 +422,7 @@ def test_bad_input_is_an_error_and_no_file(name: str, tmp_path: Path, monkeypatc
 
 def test_half_a_character_in_a_name_is_replaced(tmp_path: Path) -> None:
     out = tmp_path / "report.html"
-    broken = json.dumps(told_plan()).replace('"workers"', '"wor\\ud800kers"')
+    broken = json.dumps(plan_answer()).replace('"workers"', '"wor\\ud800kers"')
     assert run("--plan", "-", "--out", str(out), stdin=broken).exit_code == 0
     assert "wor?kers" in out.read_text(encoding="utf-8")
 
@@ -430,10 +430,10 @@ def test_half_a_character_in_a_name_is_replaced(tmp_path: Path) -> None:
 @given(st.data())
 def test_any_answer_is_drawn_or_refused(data: st.DataObject) -> None:
     makers = {
-        "plan": (told_plan, lambda reported: page_of_plan(json.dumps(reported), "x")),
-        "status": (told_status, lambda reported: page_of_status(reported, "x", NOW)),
-        "simulation": (told_simulation, lambda reported: page_of_simulation(json.dumps(reported), "x")),
-        "forecast": (told_forecast, lambda reported: page_of_forecast(json.dumps(reported), "x")),
+        "plan": (plan_answer, lambda reported: page_of_plan(json.dumps(reported), "x")),
+        "status": (status_answer, lambda reported: page_of_status(reported, "x", NOW)),
+        "simulation": (simulation_answer, lambda reported: page_of_simulation(json.dumps(reported), "x")),
+        "forecast": (forecast_answer, lambda reported: page_of_forecast(json.dumps(reported), "x")),
     }
     make, read = makers[data.draw(st.sampled_from(sorted(makers)))]
     reported: Any = make()
@@ -461,13 +461,13 @@ def test_the_page_of_a_forecast_shows_who_waits_and_who_is_bound() -> None:
 
 
 def test_the_page_of_a_fleet_has_a_section_for_each_cluster() -> None:
-    told = {
-        "clusters": [{**told_forecast(), "cluster": "blue"}],
+    reported = {
+        "clusters": [{**forecast_answer(), "cluster": "blue"}],
         "spared": [],
         "unread": {"green": "green does not answer"},
     }
 
-    html = document(page_of_forecast(json.dumps(told), "forecast.json"))
+    html = document(page_of_forecast(json.dumps(reported), "forecast.json"))
 
     assert "blue: loss of zone a" in html
     assert "The cluster could not be read: green does not answer" in html

@@ -24,11 +24,11 @@ from evenkeel_cli.answers import print_answer
 from evenkeel_cli.printed_pages import page_of_plan
 from tests.builders import NOW, change_one_value, in_backoff, key, numbers, zones
 from tests.fakes import register
-from tests.house import House
-from tests.pages import QUOTA, Seen, told_fleet, told_quota
-from tests.unit.page.test_page import told_status
+from tests.pages import QUOTA, Seen, fleet_answer, quota_answer
+from tests.stack import Stack
+from tests.unit.page.test_page import status_answer
 
-FLEET = told_fleet(40)
+FLEET = fleet_answer(40)
 
 
 def page(answer: Any) -> str:
@@ -133,14 +133,14 @@ def test_zones_show_their_clusters() -> None:
 
 def _in_a(*accounts: dict[str, Any]) -> str:
     """The page of clusters that all miss nodes in what they call eu-central-1a, or in the zone that is named."""
-    house = House()
-    house.store.remove_record("demo", house.store.load("demo").versions)
+    stack = Stack()
+    stack.store.remove_record("demo", stack.store.load("demo").versions)
     for number, fields in enumerate(accounts, 1):
         zone = fields.pop("zone", "eu-central-1a")
-        register(house.store, f"c{number}", **fields)
+        register(stack.store, f"c{number}", **fields)
         incident = Incident(kind=IncidentKind.MISSING, since=NOW, pool="x/y/z", zones=(zone,), missing=1, requested=2)
-        house.store.save_cluster_health(f"c{number}", ClusterHealth().with_incidents([incident]), None)
-    return page(house.ask("status", None))
+        stack.store.save_cluster_health(f"c{number}", ClusterHealth().with_incidents([incident]), None)
+    return page(stack.ask("status", None))
 
 
 OURS, THEIRS = {}, {"account": "1" * 12}
@@ -193,7 +193,7 @@ def test_a_card_shows_counts_the_cloud_message_and_what_to_do() -> None:
 
 
 def test_a_quota_of_every_zone_is_shown_once() -> None:
-    text = Seen(page(told_quota() | {"decisions": []})).text
+    text = Seen(page(quota_answer() | {"decisions": []})).text
     assert text.count(QUOTA) == 1
     assert text.count("backoff after quota failure") == 1
     assert "6 of 9 running, 3 missing" in text
@@ -201,9 +201,9 @@ def test_a_quota_of_every_zone_is_shown_once() -> None:
 
 
 def test_zones_that_are_all_probed_are_an_outage_in_the_headline() -> None:
-    assert {group["state"] for group in told_quota()["pools"][0]["groups"]} == {"probing"}
-    assert "outage: no zone is known to deliver for demo/workers" in headline(told_quota())
-    seven = told_fleet(7)["clusters"]
+    assert {group["state"] for group in quota_answer()["pools"][0]["groups"]} == {"probing"}
+    assert "outage: no zone is known to deliver for demo/workers" in headline(quota_answer())
+    seven = fleet_answer(7)["clusters"]
     outages = [cluster for cluster in seven if any(incident["outage"] for incident in cluster["incidents"])]
     assert [incident["missing"] for incident in outages[0]["incidents"]] == [5], "also while nodes are missing there"
     plans = plan(
@@ -213,12 +213,12 @@ def test_zones_that_are_all_probed_are_an_outage_in_the_headline() -> None:
         NOW,
     )
     assert "outage" in summary(page_of_plan(json.dumps(plan_json(plans)), "plan.json"))
-    assert "outage" not in headline(told_status()), "one of its zones is fenced, two deliver"
+    assert "outage" not in headline(status_answer()), "one of its zones is fenced, two deliver"
 
 
 def test_in_a_live_check_healthy_clusters_are_folded_and_last() -> None:
-    fine = told_status(cluster="green", zones={}, incident=False)
-    html = page({"clusters": [fine, told_quota(), {"ok": False, "cluster": "grey", "message": "no record"}]})
+    fine = status_answer(cluster="green", zones={}, incident=False)
+    html = page({"clusters": [fine, quota_answer(), {"ok": False, "cluster": "grey", "message": "no record"}]})
     assert cards_of(html) == ["demo", "grey", "green"]
     assert [("open" in fold) for fold in re.findall(r"<details([^>]*)><summary><h2>", html)] == [True, True, False]
     assert [row[:3] for row in rows_of(html, "Clusters with incidents")] == [
@@ -227,8 +227,8 @@ def test_in_a_live_check_healthy_clusters_are_folded_and_last() -> None:
     ]
 
 
-def test_at_most_a_hundred_cards_are_open_and_none_that_a_cause_tells() -> None:
-    fleet = told_fleet(130, 130)
+def test_at_most_a_hundred_cards_are_open_and_none_that_a_cause_reports() -> None:
+    fleet = fleet_answer(130, 130)
     assert '<details open="">' not in page(fleet)
     html = page(fleet | {"clusters": [cluster | {"folded": False} for cluster in fleet["clusters"]]})
     assert len(cards_of(html)) == 130 - 2, "two are paused"
@@ -244,7 +244,7 @@ def test_a_widget_has_no_links_ids_or_search() -> None:
 
 
 def test_a_pool_shows_its_pending_pods_and_unneeded_nodes() -> None:
-    answer = told_status()
+    answer = status_answer()
     says = ["3 pods wait for 4 min, for a node of this pool.", "Of its 9 nodes, nobody needs node-7."]
     answer["pools"][0]["demand"] = {"says": says}
     answer["demand"] = {"says": ["2 pods wait, and no node is asked for: no pool has so much memory."]}
@@ -255,8 +255,8 @@ def test_a_pool_shows_its_pending_pods_and_unneeded_nodes() -> None:
 
 
 def test_empty_parts_say_why_they_are_empty() -> None:
-    assert "No pool: no node group is managed" in Seen(page(told_status(pools=[], zones={}, decisions=[]))).text
-    unread = told_status(pools=[], groups={}, unread="no answer within 10 s")
+    assert "No pool: no node group is managed" in Seen(page(status_answer(pools=[], zones={}, decisions=[]))).text
+    unread = status_answer(pools=[], groups={}, unread="no answer within 10 s")
     assert "No failure of its node groups is stored" in Seen(page(unread)).text
     empty = {"now": "2026-01-15T12:00:00Z", "pools": []}
     assert "No pool: no node group is managed" in Seen(document(page_of_plan(json.dumps(empty), "x"))).text

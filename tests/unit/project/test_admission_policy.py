@@ -343,7 +343,7 @@ def test_readers_may_read_what_the_worker_reads_and_write_nothing() -> None:
 def test_readers_may_list_what_a_check_of_each_flavour_lists_and_nothing_else() -> None:
     listed = {(group, resource) for group, resource, verb in rights(READERS) if verb == "list"}
     kinds = {kind for flavour in FLAVOURS.values() for kind in (*flavour.kinds, flavour.machines.kind)}
-    # What a group without nodes would look like is listed where an object refers to it: whichever provider's.
+    # What a group without nodes would be like is listed where an object refers to it: whichever provider's.
     described = {pair for pair in listed if pair[0] == "infrastructure.cluster.x-k8s.io" or pair[1] == "machineclasses"}
     assert listed - described == {(kind.group, kind.plural) for kind in kinds} - described
     assert all(resource.endswith(("machinetemplates", "machineclasses")) for _, resource in described)

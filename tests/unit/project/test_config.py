@@ -39,7 +39,7 @@ from evenkeel_cli.state_file import StateFile
 from tests.builders import json_values
 from tests.fakes import NOW
 from tests.fakes import record as record_with
-from tests.house import House
+from tests.stack import Stack
 
 ENVIRONMENT = {
     "EVENKEEL_TABLE": "t",
@@ -82,8 +82,8 @@ def test_an_eks_cluster_of_another_account_is_accessed_by_a_role_of_that_account
     access = registration(access={**EKS, "role_arn": ROLE, "external_id": "x1"}).access
     assert isinstance(access, EksAccess)
     assert (access.role(writes=True), access.role(writes=False)) == (ROLE, ROLE)
-    reading = access.model_copy(update={"check_role_arn": f"{ROLE}-look"})
-    assert (reading.role(writes=True), reading.role(writes=False)) == (ROLE, f"{ROLE}-look")
+    reading = access.model_copy(update={"check_role_arn": f"{ROLE}-check"})
+    assert (reading.role(writes=True), reading.role(writes=False)) == (ROLE, f"{ROLE}-check")
 
 
 def test_the_authority_of_a_server_may_be_broken_into_lines() -> None:
@@ -194,7 +194,7 @@ def test_a_record_with_a_removed_field_gets_one_line_that_says_what_to_do(name: 
     assert faults(ClusterFile, {name: value}) == [f"here: {name} {says}"]
     assert faults(ClusterFile, {"pools": [{"name": "workers", name: value}]}) == [f"here: pools.0.{name} {says}"]
     with pytest.raises(ConfigError) as caught:
-        House().ask("register", record={**RECORD, name: value})
+        Stack().ask("register", record={**RECORD, name: value})
     assert caught.value.faults == [f"record of cluster demo: {name} {says}"]
     (tmp_path / "record.yaml").write_text(f"{name}: {json.dumps(value)}")
     (tmp_path / "fleet.yaml").write_text(json.dumps({"clusters": [{**RECORD, name: value}]}))
@@ -285,9 +285,11 @@ class TestClusterRecord:
 
     def test_a_discovery_string_selects_groups_of_one_of_several_flavours(self) -> None:
         fields = {"flavours": ["openshift", "gardener"], "discovery": ["clusterapi:a=b", "asg:tag=team"]}
-        with pytest.raises(ConfigError, match="asg:tag=team selects no group of flavour openshift or gardener") as told:
+        with pytest.raises(
+            ConfigError, match="asg:tag=team selects no group of flavour openshift or gardener"
+        ) as reported:
             read_model(Registration, {**RECORD, **fields}, "here")
-        assert "label=value or mcm:k8s.io/cluster-autoscaler/<shoot>" in str(told.value)
+        assert "label=value or mcm:k8s.io/cluster-autoscaler/<shoot>" in str(reported.value)
         assert read_model(Registration, {**RECORD, **fields, "discovery": ["clusterapi:a=b"]}, "here").discoveries
 
     @pytest.mark.parametrize(
@@ -547,8 +549,8 @@ def test_settings_that_do_not_fit_together_are_named(fields: dict[str, Any], mis
 
 
 def test_register_apply_and_validate_name_settings_that_do_not_fit() -> None:
-    house, says = House(), "level is shrink and demand is off: without pods, shrink helps little"
-    given = house.record.model_copy(update={"level": Level.SHRINK}).model_dump(mode="json", exclude_unset=True)
-    assert says in house.ask("apply", None, records={"demo": given}, verify=False)["clusters"][0]["message"]
-    assert says in house.ask("register", record=given)["message"]
-    assert says in house.ask("validate")["message"]
+    stack, says = Stack(), "level is shrink and demand is off: without pods, shrink helps little"
+    given = stack.record.model_copy(update={"level": Level.SHRINK}).model_dump(mode="json", exclude_unset=True)
+    assert says in stack.ask("apply", None, records={"demo": given}, verify=False)["clusters"][0]["message"]
+    assert says in stack.ask("register", record=given)["message"]
+    assert says in stack.ask("validate")["message"]

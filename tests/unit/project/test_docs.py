@@ -288,10 +288,10 @@ def test_the_examples_shown_can_be_read() -> None:
 def grown_to_its_bound(wanted: int, policy: Policy) -> PoolPlan:
     """A pool whose zone a alone has grown to its max until it had what it wants, while the others did not change."""
     pool = Played(zones((0, 0, 0)), policy)
-    found = pool.look()
+    found = pool.check()
     while pool.groups[0].requested < wanted:
-        pool.look(20, a=maxima(found)[0])
-        found = pool.look(15)
+        pool.check(20, a=maxima(found)[0])
+        found = pool.check(15)
     assert pool.groups[0].requested == wanted
     return found
 

@@ -29,8 +29,8 @@ from evenkeel_cli import auto_scaling, live, stack_client
 from evenkeel_cli import main as cli
 from tests.builders import group, key
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, register
-from tests.house import RECORD, House
 from tests.parts import make, replace
+from tests.stack import RECORD, Stack
 from tests.unit.project.test_docs import PAGES, ROOT, blocks, by_name
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -78,55 +78,55 @@ def too_small() -> list[NodeGroup]:
     return [replace(made[0], pool_max=2), *made[1:]]
 
 
-class Stack:
-    """Stack `evenkeel` with clusters blue and green registered in dry run. Its worker runs after every question."""
+class AskedStack:
+    """The stack `evenkeel` with clusters blue and green registered in dry run. Its worker runs after every question."""
 
     def __init__(self) -> None:
         self.clock, self.store = FakeClock(NOON), InMemoryStore()
         clusters = FakeClusters({"blue": FakeCluster(outage()), "green": FakeCluster(too_small())})
-        self.house = House(store=self.store, clusters=clusters, clock=self.clock, stack_dry_run=True)
+        self.real = Stack(store=self.store, clusters=clusters, clock=self.clock, stack_dry_run=True)
         for cluster in clusters.by_id:
             register(self.store, cluster, dry_run=None)
         self.store.save_group("blue", key("b", namespace="prod"), state_of(2, "no room"), None)
-        self.house.rebalance("blue", "scan", plenty)
+        self.real.rebalance("blue", "scan", plenty)
 
     def ask(self, stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
         assert stack == "evenkeel"
         try:
-            answer = self.house.operate(event, plenty)
+            answer = self.real.operate(event, plenty)
         except (EvenkeelError, ConfigError) as error:
             return answer_of_error(error)
-        if self.house.queue.requests:
-            asked = dict.fromkeys(self.house.queue.clusters)
-            self.house.queue.requests.clear()
+        if self.real.queue.requests:
+            asked = dict.fromkeys(self.real.queue.clusters)
+            self.real.queue.requests.clear()
             for cluster in asked:
-                self.house.rebalance(cluster, str(event["action"]), plenty)
+                self.real.rebalance(cluster, str(event["action"]), plenty)
         return answer
 
 
-class Night(Stack):
+class Night(AskedStack):
     """Forty clusters: blue gets no machines, dark-1 does not answer, bare has a bad record, one is paused."""
 
     def __init__(self) -> None:
         super().__init__()
         names = [f"well-{number}" for number in range(35)]
         for name in (*names, "dark-1", "bare", "quiet"):
-            self.house.register_another(name, FakeCluster(too_small()))
-        self.house.clusters.by_id["green"] = FakeCluster(too_small())
-        self.house.clusters.by_id["dark-1"] = ClusterUnavailableError("dark-1 does not answer: not within 8 s")
+            self.real.register_another(name, FakeCluster(too_small()))
+        self.real.clusters.by_id["green"] = FakeCluster(too_small())
+        self.real.clusters.by_id["dark-1"] = ClusterUnavailableError("dark-1 does not answer: not within 8 s")
         self.store.plant("bare", "{}")
-        self.house.ask("pause", "quiet")
+        self.real.ask("pause", "quiet")
         self.at(-34, "dark-1")
         self.fail()
         self.at(-12, "blue")
         self.at(0, "dark-1", "blue", "bare")
-        self.house.look((*names, "green", "blue"), plenty)
-        self.house.queue.requests.clear()
+        self.real.check((*names, "green", "blue"), plenty)
+        self.real.queue.requests.clear()
 
     def fail(self) -> None:
         """No zone of blue has machines to give, and six of nine run."""
         text = "InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity"
-        blue, versions = self.house.clusters.by_id["blue"], self.store.load("blue").versions
+        blue, versions = self.real.clusters.by_id["blue"], self.store.load("blue").versions
         for zone, (wanted, nodes) in {"a": (4, 2), "b": (3, 2), "c": (2, 2)}.items():
             name = key(zone, namespace="prod")
             blue.change(name, requested=wanted, running=nodes)
@@ -135,16 +135,16 @@ class Night(Stack):
     def at(self, minute: int, *names: str) -> None:
         self.clock.at = NOON + timedelta(minutes=minute)
         for name in names:
-            self.house.rebalance(name, "scan", plenty)
+            self.real.rebalance(name, "scan", plenty)
 
 
-class Week(Stack):
+class Week(AskedStack):
     """Four clusters after a week of dry run: argocd applies the bounds of green, and red came yesterday."""
 
     def __init__(self) -> None:
         super().__init__()
         even = members(dict.fromkeys("abc", (2, 2)), bounds=(1, 9))
-        self.house.clusters.by_id = {name: FakeCluster(even) for name in ("blue", "green", "red", "amber")}
+        self.real.clusters.by_id = {name: FakeCluster(even) for name in ("blue", "green", "red", "amber")}
         self.store.remove_record("blue", self.store.load("blue").versions)
         for day, names in ((-7, ("blue", "green", "amber")), (-1, ("red",)), (0, ())):
             self.clock.at = NOON + timedelta(days=day)
@@ -152,11 +152,11 @@ class Week(Stack):
                 found = self.store.registered(name)
                 if found is not None:
                     self.store.remove_record(name, found.versions)
-                self.house.ask("register", name, record=RECORD)
-                self.house.rebalance(name, "scan", plenty)
+                self.real.ask("register", name, record=RECORD)
+                self.real.rebalance(name, "scan", plenty)
         self.store.save_group("green", key("a", namespace="prod"), make(GroupState, bounds_applied_by="argocd"), None)
-        self.store.save_checked_at(list(self.house.clusters.by_id), NOON)
-        self.house.queue.requests.clear()
+        self.store.save_checked_at(list(self.real.clusters.by_id), NOON)
+        self.real.queue.requests.clear()
 
 
 STACKS = {"status.md": Night, "go-live.md": Week}
@@ -196,7 +196,7 @@ def write_files(page: Path, folder: Path) -> None:
 def test_every_command_shown_prints_what_is_shown(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(page, folder)
     for block in SHOWN[page]:
-        stack = STACKS.get(page.name, Stack)()
+        stack = STACKS.get(page.name, AskedStack)()
         monkeypatch.setattr(stack_client, "ask", stack.ask)
         monkeypatch.setattr(S3PageStore, "put", lambda *_: None)
         for command, printed in block:

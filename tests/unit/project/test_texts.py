@@ -29,7 +29,7 @@ from evenkeel.texts import english, incidents
 from evenkeel.texts.english import DERIVED, fact_names, fill, texts
 from sandbox.template import ROOT, Template
 from tests.builders import NOW, key, numbers, pool_plan, stated, zones
-from tests.house import House
+from tests.stack import Stack
 
 PRODUCT = ROOT / "layers" / "evenkeel" / "evenkeel"
 # The facts that a derived fact needs.
@@ -226,18 +226,18 @@ def test_other_texts_change_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def story() -> list[Any]:
     """Return what a stack does and answers while a zone fails, nodes are requested, and a pool is invalid."""
-    house = House(zones((5, 2, 2), running=(2, 2, 2), bounds=[(1, 9)] * 3, machines=()))
-    house.fail("a")
-    house.ask("scale-up", nodes=2, pool="workers", id="r1")
-    runs = [house.run() for _ in range(4)]
-    house.cluster.change(key("b"), zone=None)
-    answers = [house.ask(action) for action in ("status", "plan", "validate")]
-    explained = house.ask("explain", pool="workers")
+    stack = Stack(zones((5, 2, 2), running=(2, 2, 2), bounds=[(1, 9)] * 3, machines=()))
+    stack.fail("a")
+    stack.ask("scale-up", nodes=2, pool="workers", id="r1")
+    runs = [stack.run() for _ in range(4)]
+    stack.cluster.change(key("b"), zone=None)
+    answers = [stack.ask(action) for action in ("status", "plan", "validate")]
+    explained = stack.ask("explain", pool="workers")
     return [
         [(run.written, run.conflicts, run.rejected, run.metrics()) for run in runs],
-        [(patch.plan.group.key.name, patch.bounds, patch.requested) for patch in house.cluster.applied],
-        house.bus.published,
-        house.decisions(),
+        [(patch.plan.group.key.name, patch.bounds, patch.requested) for patch in stack.cluster.applied],
+        stack.bus.published,
+        stack.decisions(),
         answers,
         sorted(explained["groups"]),
     ]

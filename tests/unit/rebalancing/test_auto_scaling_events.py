@@ -59,7 +59,7 @@ class Stack:
         register(self.store, cluster, flavours=["auto-scaling"], access=access, **fields)
         adopt(self.store, cluster, [GroupKey("auto-scaling", region, name) for name in groups])
 
-    def hear(self, given: dict[str, Any], account: str = OURS) -> EventOutcome:
+    def receive(self, given: dict[str, Any], account: str = OURS) -> EventOutcome:
         found = read_event(given, account)
         assert isinstance(found, Failure), found
         return self.record_failure(found)
@@ -83,7 +83,7 @@ def stack() -> Stack:
 
 
 def test_a_failed_launch_fences_exactly_its_group(stack: Stack) -> None:
-    assert stack.hear(event("group")).result is EventResult.RECORDED
+    assert stack.receive(event("group")).result is EventResult.RECORDED
     assert stack.fenced == {"prod": {str(KEY)}}
     state = stack.store.load("prod").state.groups[KEY]
     assert (state.failure.failures, state.failure.failure_class) == (1, FailureClass.CAPACITY)
@@ -91,7 +91,7 @@ def test_a_failed_launch_fences_exactly_its_group(stack: Stack) -> None:
 
 
 def test_a_launch_that_succeeds_only_proves_that_events_arrive(stack: Stack) -> None:
-    assert stack.hear(event("launch")).result is EventResult.KNOWN
+    assert stack.receive(event("launch")).result is EventResult.KNOWN
     assert (stack.requested, stack.fenced) == ([], {})
     check = stack.store.load("prod").event_check
     assert check is not None
@@ -100,34 +100,34 @@ def test_a_launch_that_succeeds_only_proves_that_events_arrive(stack: Stack) -> 
 
 def test_a_group_of_a_cluster_of_another_machine_api_is_found_by_its_name(stack: Stack) -> None:
     register(stack.store, "blue", flavours=["cluster-api"])
-    assert stack.hear(event("group", "eks-blue-workers-0a1b")).result is EventResult.REQUESTED
+    assert stack.receive(event("group", "eks-blue-workers-0a1b")).result is EventResult.REQUESTED
     assert (stack.requested, stack.fenced) == (["blue"], {})
-    assert stack.hear(event("terminate", "eks-blue-workers-0a1b")).result is EventResult.IGNORED
+    assert stack.receive(event("terminate", "eks-blue-workers-0a1b")).result is EventResult.IGNORED
 
 
 def test_a_name_that_begins_with_another_cluster_leads_to_the_group_s_own(stack: Stack) -> None:
     register(stack.store, "demo-eks", flavours=["cluster-api"])
-    stack.hear(event("group"))
+    stack.receive(event("group"))
     assert (stack.requested, stack.fenced) == (["prod"], {"prod": {str(KEY)}})
 
 
 def test_an_account_that_the_record_does_not_allow_is_refused() -> None:
     stack = Stack()
     stack.add("theirs", [GROUP], account=THEIRS)
-    heard = stack.hear(event("group", account=THEIRS))
-    assert (heard.result, heard.kind) == (EventResult.IGNORED, "foreign account")
-    assert "event_accounts" in heard.message
+    received = stack.receive(event("group", account=THEIRS))
+    assert (received.result, received.kind) == (EventResult.IGNORED, "foreign account")
+    assert "event_accounts" in received.message
     assert (stack.requested, stack.fenced) == ([], {})
     stack = Stack()
     stack.add("theirs", [GROUP], account=THEIRS, event_accounts=[THEIRS])
-    assert stack.hear(event("group", account=THEIRS)).result is EventResult.RECORDED
+    assert stack.receive(event("group", account=THEIRS)).result is EventResult.RECORDED
 
 
 def test_a_cluster_that_has_left_the_place_or_cannot_be_read_gets_no_event(stack: Stack) -> None:
     stored = stack.store.load("prod")
     access = {"kind": "auto-scaling", "region": "eu-west-1"}
     register(stack.store, "prod", stored.versions, flavours=["auto-scaling"], access=access)
-    assert stack.hear(event("group")).result is EventResult.IGNORED
+    assert stack.receive(event("group")).result is EventResult.IGNORED
     assert (stack.requested, stack.fenced) == ([], {})
 
 
@@ -176,7 +176,7 @@ def test_a_storm_of_changes_requests_one_run_per_interval(stack: Stack) -> None:
     for second in range(120):
         stack.clock.at = NOON + timedelta(seconds=second)
         given = event("terminate", id=f"event-{second}", time=stack.clock.at.isoformat())
-        stack.hear(given)
+        stack.receive(given)
     assert 1 <= len(stack.requested) <= 120 / RUNS_APART.total_seconds() + 1
 
 
@@ -211,7 +211,7 @@ def test_an_event_has_the_class_that_a_check_reads_of_its_activity(kind: str, ex
     stack = Stack()
     stack.add("prod", [GROUP])
     refused = next(one for one in events if one["detail-type"] == "EC2 Instance Launch Unsuccessful")
-    stack.hear(refused)
+    stack.receive(refused)
     groups = api.describe_auto_scaling_groups(AutoScalingGroupNames=[GROUP])["AutoScalingGroups"]
     activities = api.describe_scaling_activities(AutoScalingGroupName=GROUP)["Activities"]
     record = stack.store.load("prod").record
@@ -245,7 +245,7 @@ def test_an_event_reaches_the_clusters_of_its_account_and_region_that_know_the_g
         stack.add(id, sorted(groups), account, its_region, event_accounts=[*ACCOUNTS[1:]])
         if (account or OURS, its_region) == (sender, region) and group in groups:
             owners.append(id)
-    stack.hear(event(name, group, account=sender, region=region))
+    stack.receive(event(name, group, account=sender, region=region))
     assert sorted(stack.requested) == owners
     recorded = {owners[0]: {f"auto-scaling/{region}/{group}"}} if name == "group" and len(owners) == 1 else {}
     assert stack.fenced == recorded

@@ -42,7 +42,7 @@ def state_of(stack: Stack) -> GroupState:
 
 def test_the_writer_of_bounds_is_kept() -> None:
     stack = stack_with_group()
-    assert stack.hear(call()).result is EventResult.REQUESTED
+    assert stack.receive(call()).result is EventResult.REQUESTED
     contest = state_of(stack).contest
     assert (contest.changed_by, contest.changed_at) == (NAMED, NOON + timedelta(seconds=5))
 
@@ -65,7 +65,7 @@ def test_every_kind_of_principal_has_one_line(identity: dict[str, Any], name: st
 
 def test_a_write_of_the_desired_capacity_names_nobody() -> None:
     stack = stack_with_group()
-    stack.hear(call(eventName="SetDesiredCapacity"))
+    stack.receive(call(eventName="SetDesiredCapacity"))
     assert state_of(stack) == GroupState()
 
 
@@ -76,7 +76,7 @@ def test_a_group_that_evenkeel_has_not_written_stores_no_writer() -> None:
     stack.store.save_pool(
         "prod", id, PoolState(seen=MemberSnapshot(since=NOON, requested={str(KEY): 2})), stored.versions
     )
-    assert stack.hear(call()).result is EventResult.REQUESTED
+    assert stack.receive(call()).result is EventResult.REQUESTED
     assert stack.store.load("prod").state.groups == {}
 
 

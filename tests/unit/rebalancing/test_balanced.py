@@ -31,7 +31,7 @@ from tests.parts import replace
 def burst(maximum: int = 12) -> Played:
     """A pool that has just been offered its headroom, empty."""
     pool = Played(zones((0, 0, 0)), numbers(0, maximum))
-    pool.look()
+    pool.check()
     return pool
 
 
@@ -42,20 +42,20 @@ def pool() -> Played:
 
 class TestAPublicationStands:
     def test_for_65_seconds_whatever_checks_run_in_between(self, pool: Played) -> None:
-        pool.look(20, a=4)
-        assert maxima(pool.look(15)) == (10, 1, 1)
+        pool.check(20, a=4)
+        assert maxima(pool.check(15)) == (10, 1, 1)
         assert pool.next_check() == 65
         for _ in range(32):  # every 2 s, caused by other pools
-            assert maxima(pool.look(2)) == (10, 1, 1)
-        back = maxima(pool.look(1))
+            assert maxima(pool.check(2)) == (10, 1, 1)
+        back = maxima(pool.check(1))
         assert (back[0], sum(back)) == (5, 12)
-        assert {maxima(pool.look(30)) for _ in range(20)} == {back}, "not offered again until something changes"
+        assert {maxima(pool.check(30)) for _ in range(20)} == {back}, "not offered again until something changes"
         assert pool.next_check() is None
 
     def test_until_a_group_changes(self, pool: Played) -> None:
-        pool.look(20, a=4)
-        pool.look(15)
-        assert maxima(pool.look(10, a=6)) == maxima(pool_plan(zones((6, 0, 0)), numbers(0, 12)))
+        pool.check(20, a=4)
+        pool.check(15)
+        assert maxima(pool.check(10, a=6)) == maxima(pool_plan(zones((6, 0, 0)), numbers(0, 12)))
 
     @pytest.mark.parametrize(
         ("place", "changed", "maximum"),
@@ -64,17 +64,17 @@ class TestAPublicationStands:
     def test_until_a_number_behind_it_changes(self, place, changed, maximum) -> None:
         frozen = group("c", bounds=(0, 2), frozen_because=stated("rolling out"))
         pool = Played([group("a"), group("b"), frozen], numbers(0, 12))
-        assert maxima(pool.look()) == (5, 5, 2)
+        assert maxima(pool.check()) == (5, 5, 2)
         pool.groups[place] = replace(pool.groups[place], **changed)
         pool.policy = numbers(0, maximum)
         afresh = maxima(pool_plan(pool.groups, pool.policy))
-        assert maxima(pool.look(2)) == afresh != (5, 5, 2)
+        assert maxima(pool.check(2)) == afresh != (5, 5, 2)
 
     def test_until_a_probing_zone_may_no_longer_use_it(self) -> None:
         pool = Played(zones((1, 0, 0)), numbers(0, 12), ClusterState(groups={key("a"): after_backoff()}))
-        assert maxima(pool.look()) == (2, 5, 5)
+        assert maxima(pool.check()) == (2, 5, 5)
         pool.groups[0] = replace(pool.groups[0], running=0)
-        found = maxima(pool.look(2))
+        found = maxima(pool.check(2))
         assert (found[0], sum(found)) == (1, 12)
 
 
@@ -82,95 +82,95 @@ class TestALoan:
     @pytest.mark.parametrize(("loop", "seconds"), [(10, 15), (30, 45)])
     def test_a_zone_at_its_bound_gets_it_after_1_5_loops(self, pool: Played, loop: int, seconds: int) -> None:
         pool.policy = replace(pool.policy, autoscaler_loop=timedelta(seconds=loop))
-        assert maxima(pool.look(20, a=4)) == (4, 4, 4)
+        assert maxima(pool.check(20, a=4)) == (4, 4, 4)
         assert pool.next_check() == 15
-        assert maxima(pool.look(seconds - 1)) == (4, 4, 4)
-        assert maxima(pool.look(1)) == (10, 1, 1)
+        assert maxima(pool.check(seconds - 1)) == (4, 4, 4)
+        assert maxima(pool.check(1)) == (10, 1, 1)
 
     def test_nothing_is_lent_where_another_zone_grows_too(self, pool: Played) -> None:
-        pool.look(20, a=4)
-        found = maxima(pool.look(10, b=2))
+        pool.check(20, a=4)
+        found = maxima(pool.check(10, b=2))
         assert (found[0] <= 6, sum(found)) == (True, 12)
-        assert maxima(pool.look(15)) == found
+        assert maxima(pool.check(15)) == found
 
     def test_nothing_is_lent_without_an_autoscaler(self) -> None:
         pool = Played([group("a"), group("b"), group("c")], replace(numbers(0, 12), autoscaler=False))
-        pool.look()
-        levelled = maxima(pool.look(20, a=4))
+        pool.check()
+        levelled = maxima(pool.check(20, a=4))
         assert sum(levelled) == 12
         assert 10 not in levelled
-        assert [maxima(pool.look(seconds)) for seconds in (15, 65, 3600)] == [levelled] * 3
+        assert [maxima(pool.check(seconds)) for seconds in (15, 65, 3600)] == [levelled] * 3
         assert pool.next_check() is None
 
     def test_the_others_get_what_the_cap_of_the_zone_leaves(self) -> None:
         pool = Played([group("a", zone_max=6), group("b"), group("c")], numbers(0, 12))
-        pool.look()
-        pool.look(20, a=4)
-        assert maxima(pool.look(15)) == (6, 3, 3)
+        pool.check()
+        pool.check(20, a=4)
+        assert maxima(pool.check(15)) == (6, 3, 3)
 
     def test_two_zones_at_their_bound_share_the_rest(self) -> None:
         pool = burst(21)
-        assert maxima(pool.look()) == (7, 7, 7)
-        pool.look(20, a=7, b=7)
-        assert maxima(pool.look(15)) == (10, 10, 1)
+        assert maxima(pool.check()) == (7, 7, 7)
+        pool.check(20, a=7, b=7)
+        assert maxima(pool.check(15)) == (10, 10, 1)
 
     def test_the_last_nodes_follow_it_so_that_one_zone_can_have_all(self, pool: Played) -> None:
-        pool.look(20, a=4)
-        pool.look(15)
-        assert maxima(pool.look(10, a=10)) == (12, 0, 0)
+        pool.check(20, a=4)
+        pool.check(15)
+        assert maxima(pool.check(10, a=10)) == (12, 0, 0)
 
     @pytest.mark.parametrize("state", [in_backoff(), after_backoff()], ids=["fenced", "probing"])
     def test_a_bound_that_was_a_fence_is_no_sign_of_demand(self, state) -> None:
         pool = Played([group("a", 4), group("b"), group("c")], numbers(0, 12), ClusterState(groups={key("a"): state}))
-        pool.look()
+        pool.check()
         pool.state = replace(pool.state, groups={})
-        pool.look(20)
-        assert maxima(pool.look(15))[0] == 5
+        pool.check(20)
+        assert maxima(pool.check(15))[0] == 5
 
     def test_a_zone_without_an_offer_is_not_at_its_bound(self) -> None:
         pool = Played([group("a", 4, zone_max=4), group("b"), group("c")], numbers(0, 14))
-        assert maxima(pool.look()) == (4, 5, 5)
-        pool.look(20, b=5)
-        assert maxima(pool.look(15)) == (4, 9, 1)
+        assert maxima(pool.check()) == (4, 5, 5)
+        pool.check(20, b=5)
+        assert maxima(pool.check(15)) == (4, 9, 1)
 
     def test_bounds_of_others_are_no_offer(self) -> None:
         pool = Played([group("a", 4, bounds=(0, 4)), group("b"), group("c")], numbers(0, 12))
-        pool.look()
-        assert maxima(pool.look(15))[0] == 5
+        pool.check()
+        assert maxima(pool.check(15))[0] == 5
 
 
 class TestTheLastNodes:
     @pytest.mark.parametrize(("place", "zone"), list(enumerate("abc")))
     def test_they_stay_with_the_zone_that_grew_last(self, place: int, zone: str) -> None:
         pool = Played(zones((3, 3, 3)), numbers(0, 12))
-        pool.look()
-        assert maxima(pool.look(10, **{zone: 4}))[place] == 6
+        pool.check()
+        assert maxima(pool.check(10, **{zone: 4}))[place] == 6
 
     def test_they_stay_with_it_as_far_as_its_cap_allows(self) -> None:
         pool = Played([group("a", 3, zone_max=5), group("b", 3), group("c", 3)], numbers(0, 12))
-        pool.look()
-        bounds = maxima(pool.look(10, a=4))
+        pool.check()
+        bounds = maxima(pool.check(10, a=4))
         assert (bounds[0], sum(bounds)) == (5, 12)
 
     def test_they_stay_with_it_before_its_growth_is_answered(self, pool: Played) -> None:
-        pool.look(20, a=4)
+        pool.check(20, a=4)
         pool.policy = numbers(0, 6)
-        assert maxima(pool.look(2)) == (6, 0, 0)
+        assert maxima(pool.check(2)) == (6, 0, 0)
 
     def test_as_many_as_there_are_zones_are_not_the_last(self) -> None:
         pool = Played(zones((3, 3, 2)), numbers(0, 12))
-        pool.look()
-        assert maxima(pool.look(10, c=3)) == (4, 4, 4)
+        pool.check()
+        assert maxima(pool.check(10, c=3)) == (4, 4, 4)
 
     def test_an_unused_offer_moves_after_65_seconds_then_twice_as_long_up_to_an_hour(self) -> None:
         pool = Played(zones((4, 4, 3)), numbers(0, 12))
-        pool.look()
+        pool.check()
         turns, where = [], []
         for _ in range(10):
             wait = pool.next_check()
             assert wait is not None
-            before = maxima(pool.look(wait - 1))
-            after = maxima(pool.look(1))
+            before = maxima(pool.check(wait - 1))
+            after = maxima(pool.check(1))
             assert before != after
             turns.append(wait)
             where.append(max(range(3), key=lambda i: after[i] - (4, 4, 3)[i]))
@@ -179,18 +179,18 @@ class TestTheLastNodes:
 
     def test_without_an_autoscaler_an_unused_offer_stays(self) -> None:
         pool = Played(zones((4, 4, 3)), replace(numbers(0, 12), autoscaler=False))
-        offered = maxima(pool.look())
-        assert [maxima(pool.look(seconds)) for seconds in (65, 130, 3600)] == [offered] * 3
+        offered = maxima(pool.check())
+        assert [maxima(pool.check(seconds)) for seconds in (65, 130, 3600)] == [offered] * 3
         assert pool.next_check() is None
 
     def test_any_change_starts_it_again(self) -> None:
         pool = Played(zones((4, 4, 2)), numbers(0, 12))
-        pool.look()
-        pool.look(65)
-        pool.look(130)
+        pool.check()
+        pool.check(65)
+        pool.check(130)
         assert pool.next_check() == 260
-        pool.look(30, c=3)
-        pool.look(15)
+        pool.check(30, c=3)
+        pool.check(15)
         assert pool.next_check() == 65 - 15
 
 
@@ -265,16 +265,16 @@ def test_an_owner_that_refuses_max_0_keeps_the_maxima_within_the_pool_maximum() 
     """The others' one node each is kept free from the beginning."""
     pool = Played(zones((0, 0, 0), least_max=1), numbers(0, 4))
     for _ in range(12):
-        pool.look(20)
-        planned = pool.look(15)
+        pool.check(20)
+        planned = pool.check(15)
         assert sum(maxima(planned)) == 4
-        pool.look(5, a=maxima(planned)[0])
+        pool.check(5, a=maxima(planned)[0])
     assert pool.groups[0].requested == 2
 
 
 def test_the_fence_follows_requested_down_at_every_check() -> None:
     pool = Played(zones((2, 3, 3)), numbers(0, 12), ClusterState(groups={key("a"): in_backoff()}))
-    assert [maxima(pool.look(10, a=left))[0] for left in (2, 1, 0)] == [2, 1, 0]
+    assert [maxima(pool.check(10, a=left))[0] for left in (2, 1, 0)] == [2, 1, 0]
     assert pool.next_check() == 15
 
 

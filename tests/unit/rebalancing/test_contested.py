@@ -13,8 +13,8 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.observed import observe_health
 from evenkeel.texts.english import sentences
 from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan, zones
-from tests.house import House
 from tests.parts import make, replace
+from tests.stack import Stack
 
 _TIMEOUT = timedelta(minutes=15)
 
@@ -96,26 +96,26 @@ def test_a_contested_group_is_frozen_with_the_controller_and_the_remedy() -> Non
 
 
 def test_resume_writes_contested_bounds_again() -> None:
-    house = House()
-    house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+    stack = Stack()
+    stack.cluster.unreadable = ClusterUnavailableError("demo does not answer")
     contested = make(GroupState, contested_since=NOW, contested_by="argocd", reverts=(NOW,))
-    house.store.save_group("demo", key("a"), contested, None)
-    assert house.ask("status")["groups"][str(key("a"))]["contestedBy"] == "argocd"
-    assert house.ask("resume")["ok"]
-    assert house.group_state().contest.contested_since is None
+    stack.store.save_group("demo", key("a"), contested, None)
+    assert stack.ask("status")["groups"][str(key("a"))]["contestedBy"] == "argocd"
+    assert stack.ask("resume")["ok"]
+    assert stack.group_state().contest.contested_since is None
 
 
 def test_resume_writes_contested_replicas_again() -> None:
-    house = House(zones((6, 2, 2), running=(1, 2, 2), bounds=[(1, 9)] * 3))
-    house.fail("a")
+    stack = Stack(zones((6, 2, 2), running=(1, 2, 2), bounds=[(1, 9)] * 3))
+    stack.fail("a")
     contested = {"contested_since": NOW, "contested_by": "argocd", "contested_replicas": True}
-    state, versions = replace(house.group_state(), **contested), house.store.load("demo").versions
-    house.store.save_group("demo", key("a"), state, versions)
-    house.run()
-    assert house.cluster.groups[key("a")].requested == 6
-    assert house.ask("resume")["ok"]
-    house.run()
-    assert house.cluster.groups[key("a")].requested == 1
+    state, versions = replace(stack.group_state(), **contested), stack.store.load("demo").versions
+    stack.store.save_group("demo", key("a"), state, versions)
+    stack.run()
+    assert stack.cluster.groups[key("a")].requested == 6
+    assert stack.ask("resume")["ok"]
+    stack.run()
+    assert stack.cluster.groups[key("a")].requested == 1
 
 
 def test_the_last_foreign_writer_of_the_bounds_is_read_from_managed_fields() -> None:

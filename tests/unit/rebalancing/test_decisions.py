@@ -20,12 +20,12 @@ def large_decision(count: int, *, wordy: int = 0) -> dict[str, Any]:
     outcomes = {key(f"z{number:04}"): Outcome(Result.WRITTEN) for number in range(0, count, 100)}
     outcomes |= {key(f"z{number:04}"): Outcome(Result.REJECTED, "no") for number in range(50, count, 100)}
     decision = decision_json(pool, id="01A", cluster="demo", at=NOW, reason="scan", dry_run=False, outcomes=outcomes)
-    for told in decision["pool"]["groups"]:
-        told["reasons"] = ["a reason of usual length, as the plan gives some for each group " * 3, "x" * wordy]
-        if told["result"] not in (Result.WRITTEN, Result.REJECTED):
-            told["outcome"] = told["result"] = "left alone"
+    for reported in decision["pool"]["groups"]:
+        reported["reasons"] = ["a reason of usual length, as the plan gives some for each group " * 3, "x" * wordy]
+        if reported["result"] not in (Result.WRITTEN, Result.REJECTED):
+            reported["outcome"] = reported["result"] = "left alone"
             for name in ("requested", "min", "max"):
-                told[name]["to"] = told[name]["from"]
+                reported[name]["to"] = reported[name]["from"]
     return decision
 
 
@@ -76,6 +76,6 @@ def test_a_group_with_too_long_reasons_is_left_out_alone() -> None:
 
 def test_a_cut_decision_is_shown_like_any_other() -> None:
     cut = fit(large_decision(1000))
-    (told,) = history([cut], [str(key("z0100"))], NOW)
-    assert "z0100" in told
+    (reported,) = history([cut], [str(key("z0100"))], NOW)
+    assert "z0100" in reported
     assert "z0950 rejected: no" in "; ".join(_outcomes(*read_decisions([cut], "decision")))

@@ -12,7 +12,7 @@ from evenkeel.application.errors import ForbiddenError
 from evenkeel.application.rebalancing import record
 from sandbox.template import ROOT
 from tests.builders import zones
-from tests.house import House
+from tests.stack import Stack
 
 ITEM = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "a", "namespace": "ns", "uid": "1"}}
 UNEVEN = zones((4, 2, 2), bounds=[(1, 9)] * 3)
@@ -20,31 +20,31 @@ UNEVEN = zones((4, 2, 2), bounds=[(1, 9)] * 3)
 
 @pytest.mark.parametrize("enabled", [None, False, True])
 def test_events_in_dry_run_are_emitted_once_where_enabled(enabled: bool | None) -> None:
-    house = House(UNEVEN, dry_run=True, dry_run_events=enabled)
-    house.runs(5)
-    told = house.cluster.told
-    assert bool(told) is bool(enabled)
-    assert house.cluster.told_dry == len(told) == len(set(told))
-    assert len({decision for _, decision in told}) == bool(enabled), "the same change is one decision"
-    assert house.cluster.applied == []
+    stack = Stack(UNEVEN, dry_run=True, dry_run_events=enabled)
+    stack.runs(5)
+    reported = stack.cluster.reported
+    assert bool(reported) is bool(enabled)
+    assert stack.cluster.reported_dry == len(reported) == len(set(reported))
+    assert len({decision for _, decision in reported}) == bool(enabled), "the same change is one decision"
+    assert stack.cluster.applied == []
 
 
 def test_live_events_do_not_depend_on_the_field() -> None:
-    told = []
+    reported = []
     for asked in (None, True):
-        house = House(UNEVEN, dry_run=False, dry_run_events=asked)
-        house.run()
-        assert house.cluster.told_dry == 0
-        told.append([key for key, _ in house.cluster.told])
-    assert told[0] == told[1] != []
+        stack = Stack(UNEVEN, dry_run=False, dry_run_events=asked)
+        stack.run()
+        assert stack.cluster.reported_dry == 0
+        reported.append([key for key, _ in stack.cluster.reported])
+    assert reported[0] == reported[1] != []
 
 
 def test_a_large_pool_has_events_for_some_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "_MOST_DRY_EVENTS", 2)
-    house = House(UNEVEN, dry_run=True, dry_run_events=True)
-    plan = house.run().plan
+    stack = Stack(UNEVEN, dry_run=True, dry_run_events=True)
+    plan = stack.run().plan
     assert plan is not None
-    assert len(plan.pools[0].changes) > len(house.cluster.told) == 2
+    assert len(plan.pools[0].changes) > len(stack.cluster.reported) == 2
 
 
 def test_the_right_to_create_events_is_a_role_of_its_own() -> None:
@@ -52,14 +52,14 @@ def test_the_right_to_create_events_is_a_role_of_its_own() -> None:
     role, binding = yaml.safe_load_all(path.read_text(encoding="utf-8"))
     assert role["rules"] == [{"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}]
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    assert not any("readers" in subject["name"] for subject in binding["subjects"]), "looks tell nothing"
+    assert not any("readers" in subject["name"] for subject in binding["subjects"]), "checks report nothing"
 
 
 class Api(KubernetesApi):
     """Keeps what it is to create, and refuses it."""
 
-    def __init__(self, house: House) -> None:
-        self.now = house.clock.now  # type: ignore[method-assign]
+    def __init__(self, stack: Stack) -> None:
+        self.now = stack.clock.now  # type: ignore[method-assign]
         self.created: list[tuple[str, Mapping[str, Any]]] = []
 
     def create(self, path: str, body: Any, remaining: Any) -> Any:
@@ -68,10 +68,10 @@ class Api(KubernetesApi):
 
 
 def events(*dry_runs: bool) -> list[tuple[str, Mapping[str, Any]]]:
-    house = House(UNEVEN)
-    plan = house.run().plan
+    stack = Stack(UNEVEN)
+    plan = stack.run().plan
     assert plan is not None
-    api = Api(house)
+    api = Api(stack)
     for dry_run in dry_runs:
         emit_event(api, ITEM, plan.pools[0].changes[0], "01ABC", lambda: 30.0, dry_run=dry_run)
     return api.created

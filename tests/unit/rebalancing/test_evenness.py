@@ -15,9 +15,9 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from evenkeel_cli.answers import print_answer, print_plan
 from tests.builders import NOW, group, in_backoff, key, numbers, zones
-from tests.house import House
 from tests.pages import Seen
 from tests.parts import replace
+from tests.stack import Stack
 
 SAYS = (
     "zones differ by 6 nodes, from 1 to 7: level: {} leaves it so; to even them out, set level: converge in the record,"
@@ -56,7 +56,7 @@ def test_running_nodes_are_counted_and_not_those_that_a_zone_lacks() -> None:
         ({"autoscaler": False}, "off"),
     ],
 )
-def test_what_levels_the_zones_is_not_told_to_be_set(settings: dict[str, Any], level: str | None) -> None:
+def test_what_levels_the_zones_is_not_reported_to_be_set(settings: dict[str, Any], level: str | None) -> None:
     assert notes(zones((1, 7, 2)), policy(**settings)) == ([] if level is None else [SAYS.format(level)])
 
 
@@ -67,14 +67,14 @@ def test_zones_that_are_meant_to_differ_or_cannot_be_even_are_not_named() -> Non
 
 
 def test_plan_status_and_page_show_it() -> None:
-    house = House(zones((1, 7, 2), bounds=[(1, 9)] * 3))
+    stack = Stack(zones((1, 7, 2), bounds=[(1, 9)] * 3))
     says = SAYS.format("off")
     console = Console(width=200)
     with console.capture() as printed:
         for action in ("plan", "status"):
-            print_answer(house.ask(action), console)
+            print_answer(stack.ask(action), console)
     assert printed.get().count(f"note: {says}") == 2
-    assert says in Seen(document(page_of_status(house.ask("status"), "x", NOW))).text
+    assert says in Seen(document(page_of_status(stack.ask("status"), "x", NOW))).text
     with console.capture() as printed:
         planned = plan(Observation(groups=tuple(zones((1, 7, 2)))), ClusterState(), numbers(3, 20), NOW)
         print_plan(console, plan_json(planned), ["workers"], "")

@@ -33,7 +33,7 @@ from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.groups import GroupKey
 from tests.builders import json_values
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, register
-from tests.house import House
+from tests.stack import Stack
 from tests.world import FULL
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -152,7 +152,7 @@ OWNED = {
         (MCM, "Machine", {"labels": {"name": "shoot--a--main-z1"}}, "shoot--a--main-z1"),
         (MCM, "Machine", {"labels": {}}, None),
         (CAPI, "MachineSet", {"labels": {"cluster.x-k8s.io/cluster-name": "a"}}, "thing"),
-        (CAPI, "MachineSet", {"labels": None}, None),  # the exporter looked nothing up
+        (CAPI, "MachineSet", {"labels": None}, None),  # the exporter found no object
         (CAPI, "MachineSet", OWNED, "workers-a"),
         (CAPI, "Machine", {"labels": {"cluster.x-k8s.io/set-name": "single"}}, "single"),
         # Cluster API writes a hash in the place of a name that is too long for a label
@@ -173,19 +173,19 @@ def test_a_pod_without_a_node_gives_only_the_cluster_to_check() -> None:
 
 
 def test_a_storm_of_pods_without_a_node_requests_two_checks() -> None:
-    house = Registered()
+    stack = Registered()
     for number in range(200):
         pod = event("failure-kubernetes-pod", metadata={"uid": f"u{number}"})
-        assert house.hear(pod).result is EventResult.REQUESTED
-    assert len(house.asked) <= 2
+        assert stack.receive(pod).result is EventResult.REQUESTED
+    assert len(stack.asked) <= 2
 
 
 def test_a_pod_requests_no_check_where_the_record_orders_no_nodes() -> None:
-    house = House()
-    heard = house.record_failure(failure(event("failure-kubernetes-pod", clusterName="demo")))
-    assert heard.result is EventResult.KNOWN
-    assert "orders no nodes" in heard.message
-    assert house.queue.requests == {}
+    stack = Stack()
+    received = stack.record_failure(failure(event("failure-kubernetes-pod", clusterName="demo")))
+    assert received.result is EventResult.KNOWN
+    assert "orders no nodes" in received.message
+    assert stack.queue.requests == {}
 
 
 @pytest.mark.parametrize("message", ['admission webhook "x" did not answer', "the request timed out"])
@@ -298,17 +298,17 @@ class Registered:
     """Cluster demo-cluster-api, whose record names these accounts, and the functions' use cases."""
 
     def __init__(self, *accounts: str) -> None:
-        self.house = House(store=InMemoryStore(), clock=FakeClock(NOON + timedelta(minutes=1)))
-        self.store, self.queue = self.house.store, self.house.queue
+        self.stack = Stack(store=InMemoryStore(), clock=FakeClock(NOON + timedelta(minutes=1)))
+        self.store, self.queue = self.stack.store, self.stack.queue
         for cluster, flavour in (("demo-cluster-api", "cluster-api"), ("demo-openshift", "openshift")):
             fields = {"flavours": [flavour], "event_accounts": accounts, "zone_ids": {"euc1-az2": "eu-central-1a"}}
             register(self.store, cluster, **{**FULL, "demand": "scale-up", **fields})
 
-    def hear(self, given: dict[str, Any], account: str | None = OURS) -> EventOutcome:
+    def receive(self, given: dict[str, Any], account: str | None = OURS) -> EventOutcome:
         receive = ReceiveEvent(
-            record_failure=self.house.record_failure,
-            record_zone_shift=self.house.record_zone_shift,
-            request_scale=self.house.request_scale,
+            record_failure=self.stack.record_failure,
+            record_zone_shift=self.stack.record_zone_shift,
+            request_scale=self.stack.request_scale,
             idempotent=lambda key, remaining, work: work(),
         )
         answer = receive(read_event(given, account), lambda: 60.0)
@@ -322,36 +322,36 @@ class Registered:
 @pytest.mark.parametrize("name", UNDERSTOOD)
 @pytest.mark.parametrize("account", [THEIRS, None, 7, {"a": []}])
 def test_events_of_a_foreign_account_are_ignored_and_change_nothing(name: str, account: Any) -> None:
-    house = Registered()
-    heard = house.hear(event(name) | {"account": account})
-    assert (heard.result, heard.kind) == (EventResult.IGNORED, "foreign account")
-    assert heard.answer()["kind"] == "foreign account"
-    assert "event_accounts" in heard.message
-    assert OURS in heard.message
-    assert house.asked == []
-    stored = house.store.load("demo-cluster-api")
+    stack = Registered()
+    received = stack.receive(event(name) | {"account": account})
+    assert (received.result, received.kind) == (EventResult.IGNORED, "foreign account")
+    assert received.answer()["kind"] == "foreign account"
+    assert "event_accounts" in received.message
+    assert OURS in received.message
+    assert stack.asked == []
+    stored = stack.store.load("demo-cluster-api")
     assert (stored.state.groups, stored.scale_requests, stored.zones) == ({}, {}, {})
 
 
 @pytest.mark.parametrize("name", UNDERSTOOD)
 def test_the_accounts_of_a_record_replace_the_stacks_own(name: str) -> None:
-    house = Registered(THEIRS, "333333333333")
-    assert house.hear(event(name) | {"account": OURS}).kind == "foreign account"
-    assert house.asked == []
-    assert house.hear(event(name) | {"account": THEIRS}).result in (EventResult.RECORDED, EventResult.REQUESTED)
-    assert house.asked
+    stack = Registered(THEIRS, "333333333333")
+    assert stack.receive(event(name) | {"account": OURS}).kind == "foreign account"
+    assert stack.asked == []
+    assert stack.receive(event(name) | {"account": THEIRS}).result in (EventResult.RECORDED, EventResult.REQUESTED)
+    assert stack.asked
 
 
 @pytest.mark.parametrize("name", UNDERSTOOD)
 def test_an_event_that_is_sent_by_hand_needs_no_account(name: str) -> None:
-    heard = Registered().hear(event(name) | {"account": THEIRS}, account=None)
-    assert heard.result in (EventResult.RECORDED, EventResult.REQUESTED)
+    received = Registered().receive(event(name) | {"account": THEIRS}, account=None)
+    assert received.result in (EventResult.RECORDED, EventResult.REQUESTED)
 
 
 def test_a_very_long_account_is_cut() -> None:
-    heard = Registered().hear(event("failure") | {"account": "\x1b[31m" + "9" * 10_000})
-    assert len(heard.message) < 400
-    assert "\x1b" not in heard.message
+    received = Registered().receive(event("failure") | {"account": "\x1b[31m" + "9" * 10_000})
+    assert len(received.message) < 400
+    assert "\x1b" not in received.message
 
 
 @pytest.mark.parametrize(("of", "account"), [(OURS, OURS), ("", None)])
@@ -478,7 +478,7 @@ PLACES = [(name, path) for name, one in EVENTS.items() for path in places(one) i
 
 
 def harmless(given: Any) -> None:
-    """Read, and heard by a house that has the cluster, it neither raises nor is anything recorded for other groups."""
+    """Read and received by a stack with the cluster, it neither raises nor is anything recorded for other groups."""
     word = read_event(given, OURS)
     if isinstance(word, Ignored):
         word.reason.encode()  # what cannot be encoded would fail in the runtime, after everything went well
@@ -487,10 +487,10 @@ def harmless(given: Any) -> None:
         store = InMemoryStore()
         register(store, "demo-cluster-api", flavours=["cluster-api", "gardener", "openshift"])
         adopt(store, "demo-cluster-api", [GroupKey("cluster-api", "demo", "demo-workers-eu-central-1a")])
-        heard = RecordFailure(store=store, queue=FakeQueue(), clock=FakeClock())(word)
-        heard.message.encode()
-        assert (heard.result is EventResult.RECORDED) == bool(store.load("demo-cluster-api").state.groups)
-        if heard.result is EventResult.RECORDED:
+        received = RecordFailure(store=store, queue=FakeQueue(), clock=FakeClock())(word)
+        received.message.encode()
+        assert (received.result is EventResult.RECORDED) == bool(store.load("demo-cluster-api").state.groups)
+        if received.result is EventResult.RECORDED:
             assert word.name is not None
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from sandbox.kube.schema import Object
 from tests.crashing import BUSY, DEAD, FROZEN, IDLE, OWNERS, How, Life, Scene, WirelessClusters, dying_at_every_step
-from tests.house import House
+from tests.stack import Stack
 
 POOL_MAX, POOL_MIN = "evenkeel.dev/pool-max", "evenkeel.dev/pool-min"
 
@@ -29,7 +29,7 @@ class Small:
     @staticmethod
     def ask(scene: Scene, action: str, **event: Any) -> dict[str, Any]:
         clusters = WirelessClusters(scene.api, Life(), scene.clock)
-        return House(store=scene.memory, clusters=clusters, clock=scene.clock).ask(action, **event)
+        return Stack(store=scene.memory, clusters=clusters, clock=scene.clock).ask(action, **event)
 
 
 @pytest.fixture(params=OWNERS)
@@ -47,7 +47,7 @@ def wrong(small: Small, scene: Scene) -> list[str]:
         found.append(f"PoolMaximum is {pool_max(scene.item(IDLE))}")
     found += [f"{zone} has one too" for zone in (DEAD, BUSY, FROZEN) if pool_max(scene.item(zone)) is not None]
     if scene.memory.load("demo").control.fixes:
-        found.append("the wish is still there")
+        found.append("the value is still there")
     return found
 
 
@@ -68,5 +68,5 @@ def test_a_concurrent_edit_is_not_overwritten(small: Small) -> None:
     small.scene.change(IDLE, {"metadata": {"annotations": {POOL_MAX: "9"}}})
     small.scene.settle()
     assert pool_max(small.scene.item(IDLE)) == "9"
-    told = json.dumps([d["fixed"] for d in small.scene.memory.decisions("demo", 9) if "fixed" in d])
-    assert "it has changed since, to 9" in told
+    reported = json.dumps([d["fixed"] for d in small.scene.memory.decisions("demo", 9) if "fixed" in d])
+    assert "it has changed since, to 9" in reported

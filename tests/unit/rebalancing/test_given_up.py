@@ -30,7 +30,7 @@ def refused(found: NodeGroup, seconds: float) -> NodeGroup:
 def test_two_minutes_after_a_refusal_are_two_minutes(second: int, retried: int) -> None:
     """Scans are a minute apart, and a check follows when the plan asks for it."""
     played = Played([of_aws(zone) for zone in "abc"], numbers(0, 12))
-    played.look()
+    played.check()
     first_seen, elapsed, scan = None, 0.0, float(SCAN)
     while elapsed < 10 * SCAN:
         wanted = played.next_check()
@@ -41,7 +41,7 @@ def test_two_minutes_after_a_refusal_are_two_minutes(second: int, retried: int) 
         (found,) = [each for each in played.groups if each.identity.zone == "a"]
         others = [each for each in played.groups if each is not found]
         played.groups = [refused(found, newest), *others]
-        (planned, *_) = played.look((NOW + elapsed * SECOND - played.now).total_seconds()).groups
+        (planned, *_) = played.check((NOW + elapsed * SECOND - played.now).total_seconds()).groups
         if planned.requested == 1:
             break
     assert planned.requested == 1

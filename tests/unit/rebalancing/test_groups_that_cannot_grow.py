@@ -143,9 +143,9 @@ class TestLaunchesStopped:
 
     def test_end_with_their_cause(self) -> None:
         play = played(requested=6, **SUSPENDED)
-        play.look()
+        play.check()
         play.groups[0] = replace(play.groups[0], launches_stopped=None)
-        found = play.look(60)
+        found = play.check(60)
         assert found.groups[0].state is State.HEALTHY
         assert sum(maxima(found)) == 18
 
@@ -153,9 +153,9 @@ class TestLaunchesStopped:
         play = played(requested=6, **SUSPENDED)
         play.policy = numbers(6, 18, on_failure=OnFailure.HOLD)
         for _ in range(60):
-            play.look(60)
+            play.check(60)
         play.groups[0] = replace(play.groups[0], launches_stopped=None)
-        assert play.look(15).groups[0].state is State.HEALTHY
+        assert play.check(15).groups[0].state is State.HEALTHY
 
     def test_are_named_before_a_failure_and_are_not_probed(self) -> None:
         groups = [replace(each, **SUSPENDED) for each in pool()]
@@ -185,48 +185,48 @@ class TestThaws:
 
     def test_the_groups_own_replicas_without_a_machine_go_first(self) -> None:
         play = played(requested=6, frozen_because=PAUSED)
-        play.look()
+        play.check()
         _, b, c = play.groups
         booting = [machines(replace(each, requested=7), *[-MINUTE] * 4) for each in (b, c)]  # newer than any of a
         play.groups = [replace(play.groups[0], requested=10, running=4, frozen_because=None), *booting]
         play.groups[0] = machines(play.groups[0], *[MINUTE] * 6)
-        assert requested(play.look(15)) == (4, 7, 7)
+        assert requested(play.check(15)) == (4, 7, 7)
 
     def test_what_runs_there_by_then_costs_no_machine_elsewhere_at_any_check(self) -> None:
         play = played(requested=6, frozen_because=PAUSED)
-        play.look()
+        play.check()
         _, b, c = play.groups
         booting = [machines(replace(each, requested=7), *[MINUTE] * 4) for each in (b, c)]
         play.groups = [replace(play.groups[0], requested=10, running=8, frozen_because=None), *booting]
         for _ in range(3):
-            found = play.look(15)
+            found = play.check(15)
             assert requested(found) == (8, 7, 7)
             assert found.report.overcommitted
         assert found.next_state.replicas.reserved == {str(key("a")): 4}
 
     def test_a_lower_maximum_is_not_charged_to_the_thaw(self) -> None:
         play = played(requested=6, frozen_because=PAUSED)
-        play.look()
+        play.check()
         _, b, c = play.groups
         booting = [machines(replace(each, requested=7), *[MINUTE] * 4) for each in (b, c)]
         play.groups = [replace(play.groups[0], requested=8, running=8, frozen_because=None), *booting]
         play.policy = numbers(6, 16)
-        found = play.look(15)
+        found = play.check(15)
         assert sum(requested(found)) == 20  # two above 18 are the thaw's: only two go, of what boots
 
     def test_a_thaw_into_a_rollout_costs_nothing_elsewhere_either(self) -> None:
         play = played(requested=6, frozen_because=PAUSED)
-        play.look()
+        play.check()
         _, b, c = play.groups
         booting = [machines(replace(each, requested=7), *[MINUTE] * 4) for each in (b, c)]
         play.groups = [replace(play.groups[0], frozen_because=ROLLING), *booting]
-        assert requested(play.look(15)) == (6, 7, 7)
+        assert requested(play.check(15)) == (6, 7, 7)
         play.groups[0] = replace(play.groups[0], requested=10, running=10)
-        assert requested(play.look(15)) == (10, 7, 7)
+        assert requested(play.check(15)) == (10, 7, 7)
 
     def test_it_is_forgotten_once_bounds_and_replicas_are_within_the_maximum(self) -> None:
         play = played(requested=6, frozen_because=PAUSED)
-        assert play.look().next_state.replicas.reserved == {str(key("a")): 4}
+        assert play.check().next_state.replicas.reserved == {str(key("a")): 4}
         play.groups[0] = replace(play.groups[0], frozen_because=None)
-        assert play.look(15).next_state.replicas.reserved == {str(key("a")): 4}  # its old max was live until now
-        assert play.look(15).next_state.replicas.reserved == {}
+        assert play.check(15).next_state.replicas.reserved == {str(key("a")): 4}  # its old max was live until now
+        assert play.check(15).next_state.replicas.reserved == {}

@@ -27,19 +27,19 @@ from tests.builders import (
     zones,
 )
 from tests.fakes import plenty
-from tests.house import NUMBERS, House
 from tests.parts import replace
+from tests.stack import NUMBERS, Stack
 
 MOVE = numbers(0, 12, on_failure=OnFailure.MOVE)
 ALONE = replace(MOVE, autoscaler=False)
 
 
-def moving(nodes: list[int], bounds: list[tuple[int, int]], *, two_objects: bool = False, **fields: Any) -> House:
+def moving(nodes: list[int], bounds: list[tuple[int, int]], *, two_objects: bool = False, **fields: Any) -> Stack:
     """A pool that moves stuck replicas, with two nodes in zone a, which is in backoff, and three in zone b."""
     groups = zones(nodes, [2, 3], bounds, two_objects=two_objects)
-    house = House(groups, pools=[{**NUMBERS[0], "min": 0, "on_failure": "move"}], **fields)
-    house.store.save_group("demo", key("a"), in_backoff(), None)
-    return house
+    stack = Stack(groups, pools=[{**NUMBERS[0], "min": 0, "on_failure": "move"}], **fields)
+    stack.store.save_group("demo", key("a"), in_backoff(), None)
+    return stack
 
 
 def owing(groups: list[NodeGroup], move: Move, policy: Policy = MOVE, **more: Any) -> PoolPlan:
@@ -164,8 +164,8 @@ class TestWhileItIsUnderWay:
         assert requested(pool_plan(groups, MOVE, fenced="a")) == (3, 5)
 
     def test_a_dry_run_stores_no_move(self) -> None:
-        house = moving([5, 3], [(0, 5), (0, 9)], dry_run=True)
-        plan = house.rebalance("demo", "test", plenty).plan
+        stack = moving([5, 3], [(0, 5), (0, 9)], dry_run=True)
+        plan = stack.rebalance("demo", "test", plenty).plan
         assert plan.pools[0].moves == {str(key("a")): -3, str(key("b")): 3}
-        assert house.cluster.applied == []
-        assert all(pool.move is None for pool in house.state.pools.values())
+        assert stack.cluster.applied == []
+        assert all(pool.move is None for pool in stack.state.pools.values())

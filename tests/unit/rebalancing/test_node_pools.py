@@ -18,9 +18,9 @@ from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.exact_fences import exact_fences
 from tests import objects
 from tests.builders import NOW, group, owned, pool_plan
-from tests.house import House
 from tests.objects import ZONES, Object
 from tests.parts import make, replace
+from tests.stack import Stack
 
 SCALING = {"min": 0, "max": 4}
 
@@ -272,19 +272,19 @@ def test_a_copy_of_our_pin_is_frozen(known: dict[Any, PoolState]) -> None:
 # -- runs
 
 
-def house(**fields: Any) -> House:
+def stack(**fields: Any) -> Stack:
     """A cluster whose zone a has failed."""
     groups = [pinnable(zone, 2, 2) for zone in "abc"]
-    found = House(groups, node_pool_fence=True, pools=[{"name": "workers", "min": 0, "max": 12}], **fields)
+    found = Stack(groups, node_pool_fence=True, pools=[{"name": "workers", "min": 0, "max": 12}], **fields)
     found.fail("a")
     return found
 
 
-def stand(found: House) -> list[tuple[bool, int, Bounds | None]]:
+def stand(found: Stack) -> list[tuple[bool, int, Bounds | None]]:
     return [(one.ours.pinned, one.requested, one.bounds) for one in found.cluster.groups.values()]
 
 
-def at_owners(found: House) -> None:
+def at_owners(found: Stack) -> None:
     """What stands at the owners is what was written there."""
     for key, one in found.cluster.groups.items():
         if one.owner.numbers is not None and one.bounds is not None:
@@ -298,7 +298,7 @@ def at_owners(found: House) -> None:
 
 
 def test_the_desired_bounds_are_stored_and_restored() -> None:
-    found = house()
+    found = stack()
     found.run()
     at_owners(found)
     assert stand(found)[0] == (True, 2, Bounds(0, 2))
@@ -311,13 +311,13 @@ def test_the_desired_bounds_are_stored_and_restored() -> None:
 
 
 def test_a_dry_run_pins_nothing() -> None:
-    found = house(dry_run=True)
+    found = stack(dry_run=True)
     found.run()
     assert found.cluster.applied == []
 
 
 def test_the_next_run_without_the_switch_ends_the_pin() -> None:
-    found = house()
+    found = stack()
     found.run()
     at_owners(found)
     record = found.store.load("demo").record.model_copy(update={"node_pool_fence": None})
@@ -328,7 +328,7 @@ def test_the_next_run_without_the_switch_ends_the_pin() -> None:
 
 
 def test_a_writer_that_reverts_the_pin_makes_it_contested() -> None:
-    found = house()
+    found = stack()
     for _ in range(5):
         found.run()
         at_owners(found)

@@ -53,13 +53,13 @@ def give_up(played: Played, zone: str = "a") -> None:
 
 
 def state_of(played: Played, seconds: float = 0) -> State:
-    return played.look(seconds).groups[0].state
+    return played.check(seconds).groups[0].state
 
 
 def test_the_zone_is_fenced_for_a_day_and_then_gets_one_machine() -> None:
     played = pool()
     refuse(played)
-    (fenced, *_) = played.look().groups
+    (fenced, *_) = played.check().groups
     assert fenced.state is State.FENCED
     (reason,) = [text for text in sentences(fenced.reasons) if text.startswith("fenced until")]
     assert reason.startswith("fenced until 2026-01-16T12:00:00Z: capacity failure no. 1")
@@ -77,16 +77,16 @@ def test_the_zone_is_fenced_for_a_day_and_then_gets_one_machine() -> None:
 def test_another_machine_template_ends_the_fence() -> None:
     played = pool()
     refuse(played)
-    played.look()
+    played.check()
     give_up(played)
     assert state_of(played, 60) is State.FENCED
     played.groups = [replace(each, template=GroupTemplate(key="m5")) for each in played.groups]
-    (probing, *_) = played.look(60).groups
+    (probing, *_) = played.check(60).groups
     assert probing.state is State.PROBING
     assert any("probing: the machine template has changed since" in text for text in sentences(probing.reasons))
     assert probing.bounds is not None
     assert probing.bounds.max == probing.requested + 1
-    played.look(60)
+    played.check(60)
     refuse(played)
     assert state_of(played, 60) is State.FENCED, "the zone lacks the new type, too"
     give_up(played)
@@ -97,16 +97,16 @@ def test_replicas_that_stay_and_wait_do_not_hide_the_cause() -> None:
     played = pool()
     played.policy = numbers(0, 12, on_failure=OnFailure.HOLD)
     refuse(played)
-    played.look()
+    played.check()
     for _ in range(20):
-        (fenced, *_) = played.look(60).groups
+        (fenced, *_) = played.check(60).groups
     assert any("zone a does not offer this machine type" in text for text in sentences(fenced.reasons))
 
 
 def test_an_old_report_of_the_former_type_does_not_fence_the_new_one() -> None:
     played = pool()
     refuse(played)
-    played.look()
+    played.check()
     played.groups = [replace(each, template=GroupTemplate(key="m5")) for each in played.groups]
     assert state_of(played, 60) is State.PROBING
     assert state_of(played, 60) is State.PROBING
@@ -115,9 +115,9 @@ def test_an_old_report_of_the_former_type_does_not_fence_the_new_one() -> None:
 def test_a_machine_that_was_ordered_by_hand_and_runs_ends_the_fence() -> None:
     played = pool()
     refuse(played)
-    played.look()
+    played.check()
     give_up(played)
-    played.look(600)
+    played.check(600)
     (group,) = [each for each in played.groups if each.identity.zone == "a"]
     by_hand = replace(group, requested=group.running + 1)
     (*ran, new) = machines(by_hand, MINUTE).machines or ()
@@ -135,7 +135,7 @@ def with_another_type() -> Played:
     """A pool whose group was refused, and gets another machine type."""
     played = pool()
     refuse(played)
-    played.look()
+    played.check()
     give_up(played)
     played.groups = [replace(each, template=GroupTemplate(key="m5")) for each in played.groups]
     assert state_of(played, 60) is State.PROBING
@@ -144,7 +144,7 @@ def with_another_type() -> Played:
 
 def test_a_zone_that_lacks_capacity_for_another_type_waits_for_minutes() -> None:
     played = with_another_type()
-    played.look(60)
+    played.check(60)
     refuse(played, message=SOLD_OUT)
     assert state_of(played, 60) is State.FENCED
     give_up(played)
@@ -154,8 +154,8 @@ def test_a_zone_that_lacks_capacity_for_another_type_waits_for_minutes() -> None
 def test_silence_of_another_type_is_no_refusal_of_the_former_one() -> None:
     played = with_another_type()
     wait(played)
-    played.look(60)
-    (fenced, *_) = played.look(900).groups
+    played.check(60)
+    (fenced, *_) = played.check(900).groups
     assert fenced.state is State.FENCED
     assert not any("does not offer" in text for text in sentences(fenced.reasons))
     give_up(played)
@@ -165,9 +165,9 @@ def test_silence_of_another_type_is_no_refusal_of_the_former_one() -> None:
 def test_a_failure_of_capacity_shows_that_the_zone_offers_the_type() -> None:
     played = pool()
     refuse(played)
-    played.look()
+    played.check()
     give_up(played)
-    played.look(600)
+    played.check(600)
     refuse(played, message=SOLD_OUT)
     assert state_of(played, 60) is State.FENCED
     give_up(played)
@@ -177,11 +177,11 @@ def test_a_failure_of_capacity_shows_that_the_zone_offers_the_type() -> None:
 def test_silence_at_the_daily_try_is_followed_by_another_day() -> None:
     played = pool()
     refuse(played)
-    played.look()
+    played.check()
     give_up(played)
     assert state_of(played, (DAY + MINUTE).total_seconds()) is State.PROBING
     wait(played)
-    played.look(60)
+    played.check(60)
     assert state_of(played, 900) is State.FENCED
     give_up(played)
     assert state_of(played, (DAY - MINUTE).total_seconds()) is State.FENCED
@@ -192,10 +192,10 @@ def test_the_other_zones_get_the_nodes_with_which_the_pool_survives() -> None:
     played = pool()
     played.policy = surviving(numbers(4, 20))
     refuse(played)
-    played.look()
+    played.check()
     give_up(played)
     for _ in range(5):
-        found = played.look(600)
+        found = played.check(600)
         arrive(played)
     assert requested(found) == (1, 3, 3)
     assert found.survival is not None
@@ -205,14 +205,14 @@ def test_the_other_zones_get_the_nodes_with_which_the_pool_survives() -> None:
 def test_it_is_no_failure_that_forbids_a_drill_of_another_zone() -> None:
     played = pool()
     refuse(played)
-    played.look()
+    played.check()
     give_up(played)
     for seconds in (60, DAY.total_seconds()):  # fenced, and probing
-        played.look(seconds)
+        played.check(seconds)
         assert played.seen is not None
         assert failing_elsewhere("b", pools_of(played.seen)) is None
     refuse(played, message=SOLD_OUT)
-    played.look(60)
+    played.check(60)
     assert failing_elsewhere("b", pools_of(played.seen)) == ("cluster-api/default/workers", "a")
 
 

@@ -23,8 +23,8 @@ from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import MINUTE, NOW, group, key, machines, numbers, stated
 from tests.crashing import PAUSED, Life, WirelessClusters
 from tests.fakes import FakeClock, adopt, plenty, record
-from tests.house import House
 from tests.parts import make, replace
+from tests.stack import Stack
 from tests.unit.rebalancing.test_record_failure import failure
 
 FLAVOURS = ("gardener", "cluster-api", "openshift")
@@ -77,7 +77,7 @@ class Watched:
         self.cluster.step(self.clock.at)
         self.cluster.step(self.clock.at)
 
-    def look(self) -> Plan:
+    def check(self) -> Plan:
         """Check the cluster once and keep the new states."""
         observation = self.clusters.open(self.record, plenty).observe()
         found = plan(observation, self.state, self.record.policy(), self.clock.at)
@@ -85,7 +85,7 @@ class Watched:
         return found
 
     def planned(self, zone: str) -> GroupPlan:
-        (pool,) = self.look().pools
+        (pool,) = self.check().pools
         return next(planned for planned in pool.groups if planned.group.identity.zone == zone)
 
     def known(self, zone: str) -> GroupState:
@@ -104,10 +104,10 @@ def watched(flavour: str) -> Watched:
 
 class TestMachines:
     def test_a_zone_without_capacity_is_fenced_at_the_next_check(self, watched: Watched) -> None:
-        assert {planned.state for pool in watched.look().pools for planned in pool.groups} == {State.HEALTHY}
+        assert {planned.state for pool in watched.check().pools for planned in pool.groups} == {State.HEALTHY}
         watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
-        found = {planned.group.identity.zone: planned for pool in watched.look().pools for planned in pool.groups}
+        found = {planned.group.identity.zone: planned for pool in watched.check().pools for planned in pool.groups}
         assert {zone: planned.state for zone, planned in found.items()} == {
             A: State.FENCED,
             B: State.HEALTHY,
@@ -165,11 +165,11 @@ class TestBackoff:
     def test_the_same_stuck_machine_does_not_double_it(self, watched: Watched) -> None:
         watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
-        watched.look()
+        watched.check()
         first = watched.known(A)
         for _ in range(9):
             watched.passes(0.5 * MINUTE)
-            watched.look()
+            watched.check()
         failure = watched.known(A).failure
         assert (failure.failures, failure.backoff_until) == (1, first.failure.backoff_until)
 
@@ -177,7 +177,7 @@ class TestBackoff:
         watched = Watched("gardener")
         watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
-        watched.look()
+        watched.check()
         watched.passes(6 * MINUTE)  # MCM tries an exhausted zone again after ten
         assert watched.planned(A).state is State.PROBING
         assert watched.known(A).failure.failures == 1
@@ -191,7 +191,7 @@ class TestBackoff:
         watched.passes(6 * MINUTE)
         assert watched.planned(A).state is State.PROBING
         watched.wants(A, 3)
-        watched.look()
+        watched.check()
         watched.passes(2 * MINUTE)
         planned = watched.planned(A)
         assert planned.group.running == 3
@@ -201,18 +201,18 @@ class TestBackoff:
 
 class TestSteadyState:
     def test_a_quiet_cluster_stores_nothing(self, watched: Watched) -> None:
-        assert watched.look().states == {}
+        assert watched.check().states == {}
         watched.passes(60 * MINUTE)
-        assert watched.look().states == {}
+        assert watched.check().states == {}
 
     def test_a_booting_machine_and_its_node_are_stored_once_each(self, flavour: str) -> None:
         watched = Watched(flavour, provision=3 * MINUTE)
         watched.passes(5 * MINUTE)  # those of the start
-        watched.look()
+        watched.check()
         watched.wants(A, 3)
         writes = []
         for _ in range(12):
-            writes.append(len(watched.look().states))
+            writes.append(len(watched.check().states))
             watched.passes(0.5 * MINUTE)
         assert writes[0] == 1
         assert sum(writes) == 2
@@ -222,7 +222,7 @@ class TestSteadyState:
         watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
         watched.passes(30 * MINUTE)
-        found = watched.look()
+        found = watched.check()
         assert {planned.state for pool in found.pools for planned in pool.groups} == {State.FROZEN}
         assert found.states == {}
         assert found.changes == ()
@@ -231,8 +231,8 @@ class TestSteadyState:
 class TestTimeout:
     """``observe_health`` alone, where minutes need no world."""
 
-    def observe_health(self, looked: NodeGroup, state: GroupState | None, minute: float) -> GroupState | None:
-        return observe_health(looked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
+    def observe_health(self, checked: NodeGroup, state: GroupState | None, minute: float) -> GroupState | None:
+        return observe_health(checked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
 
     def test_every_new_node_restarts_it(self) -> None:
         state = self.observe_health(group("a", 6, running=2), None, 0)
@@ -278,10 +278,10 @@ class TestTimeout:
     @staticmethod
     def refused_once(ahead: float = 0, **fields: Any) -> NodeGroup:
         """A group one of whose machines failed so many minutes after NOW."""
-        looked = machines(group("a", 3, running=2), MINUTE)
-        (*ran, new) = looked.machines or ()
+        checked = machines(group("a", 3, running=2), MINUTE)
+        (*ran, new) = checked.machines or ()
         failure = MachineFailure(code="X", message="", at=NOW + ahead * MINUTE)
-        return replace(looked, machines=(*ran, replace(new, failure=failure, **fields)))
+        return replace(checked, machines=(*ran, replace(new, failure=failure, **fields)))
 
     def test_a_failure_from_the_future_is_one_failure_from_now_and_hides_no_success(self) -> None:
         state: GroupState | None = None
@@ -309,13 +309,13 @@ class TestHeldFailures:
 
     @staticmethod
     def failing(code: str, minute: int) -> NodeGroup:
-        looked = machines(group("a", 5, running=2, bounds=(0, 12)), MINUTE)
-        (*ran, new) = looked.machines or ()
+        checked = machines(group("a", 5, running=2, bounds=(0, 12)), MINUTE)
+        (*ran, new) = checked.machines or ()
         refused = [
             replace(new, name=f"new-{i}", failure=MachineFailure(code=code, message=code, at=NOW + minute * MINUTE))
             for i in range(3)
         ]
-        return replace(looked, machines=(*ran, *refused))
+        return replace(checked, machines=(*ran, *refused))
 
     @pytest.mark.parametrize(
         ("code", "kind"),
@@ -360,10 +360,10 @@ class TestHeldFailures:
 class TestSuccess:
     """What ends a fence before its time: a machine that was launched after the last failure, and runs."""
 
-    def look(self, state: GroupState | None, minute: float, *machines_: Machine, requested: int = 4) -> GroupState:
+    def check(self, state: GroupState | None, minute: float, *machines_: Machine, requested: int = 4) -> GroupState:
         running = sum(machine.has_node for machine in machines_)
-        looked = group("a", requested, running=running, machines=machines_)
-        seen = observe_health(looked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
+        checked = group("a", requested, running=running, machines=machines_)
+        seen = observe_health(checked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
         assert seen is not None
         return seen
 
@@ -377,39 +377,39 @@ class TestSuccess:
     def test_machines_that_booted_during_the_failure_end_no_fence(self) -> None:
         refused = self.machine("d", -1, failed=0)
         booting = [self.machine(name, -1) for name in "abc"]
-        state = self.look(None, 0, *booting, refused)
+        state = self.check(None, 0, *booting, refused)
         arrived = [replace(machine, has_node=True) for machine in booting]
-        state = self.look(state, 2, *arrived[:1], *booting[1:], refused)
-        state = self.look(state, 3, *arrived, refused)
+        state = self.check(state, 2, *arrived[:1], *booting[1:], refused)
+        state = self.check(state, 3, *arrived, refused)
         assert self.found(state, 3) is State.FENCED
 
     def test_a_machine_that_was_launched_after_the_failure_ends_the_fence(self) -> None:
-        state = self.look(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
-        state = self.look(state, 1, self.machine("a", -9, node=True), self.machine("e", 0.5))
+        state = self.check(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        state = self.check(state, 1, self.machine("a", -9, node=True), self.machine("e", 0.5))
         assert self.found(state, 1) is State.FENCED
-        state = self.look(state, 2, self.machine("a", -9, node=True), self.machine("e", 0.5, node=True))
+        state = self.check(state, 2, self.machine("a", -9, node=True), self.machine("e", 0.5, node=True))
         assert self.found(state, 2) is State.PROBING
 
     def test_a_machine_that_failed_and_was_launched_again_ends_the_fence(self) -> None:
         """Gardener tries the same machine again: it was created before the failure, and runs all the same."""
-        state = self.look(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        state = self.check(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
         again = replace(self.machine("d", -1, node=True), launched_at=NOW + 1 * MINUTE)
-        state = self.look(state, 2, self.machine("a", -9, node=True), again)
+        state = self.check(state, 2, self.machine("a", -9, node=True), again)
         assert self.found(state, 2) is State.PROBING
 
     def test_a_node_from_before_the_failure_ends_no_fence(self) -> None:
-        state = self.look(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
-        assert self.found(self.look(state, 2, self.machine("a", -9, node=True)), 2) is State.FENCED
+        state = self.check(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        assert self.found(self.check(state, 2, self.machine("a", -9, node=True)), 2) is State.FENCED
 
     def test_a_machine_from_the_moment_of_the_failure_ends_no_fence(self) -> None:
-        state = self.look(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
-        state = self.look(state, 2, self.machine("a", -9, node=True), self.machine("e", 0, node=True))
+        state = self.check(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        state = self.check(state, 2, self.machine("a", -9, node=True), self.machine("e", 0, node=True))
         assert self.found(state, 2) is State.FENCED
 
     def test_a_machine_that_is_being_deleted_ends_no_fence(self) -> None:
-        state = self.look(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        state = self.check(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
         leaving = replace(self.machine("e", 0.5, node=True), deleting=True)
-        state = self.look(state, 2, self.machine("a", -9, node=True), leaving)
+        state = self.check(state, 2, self.machine("a", -9, node=True), leaving)
         assert self.found(state, 2) is State.FENCED
 
 
@@ -425,23 +425,23 @@ class TestEventsAndChecks:
     )
     @pytest.mark.parametrize("order", ["event", "scan", "event, scan", "scan, event", "event, event, scan, scan"])
     def test_events_and_checks_lead_to_the_same_state(self, code: str, kind: FailureClass, order: str) -> None:
-        at, house, name = NOW - MINUTE, House(), key("a")
-        adopt(house.store, "demo", [name])
-        looked = machines(group("a", 3, running=2), 2 * MINUTE)
-        (*ran, new) = looked.machines or ()
+        at, stack, name = NOW - MINUTE, Stack(), key("a")
+        adopt(stack.store, "demo", [name])
+        checked = machines(group("a", 3, running=2), 2 * MINUTE)
+        (*ran, new) = checked.machines or ()
         refused = MachineFailure(code=code, message="the provider's words", at=at)
-        looked = replace(looked, machines=(*ran, replace(new, failure=refused)))
+        checked = replace(checked, machines=(*ran, replace(new, failure=refused)))
         for number, source in enumerate(order.split(", ")):
             if source == "event":
                 event = failure(code=code, message=refused.message, occurred_at=at, id=f"event-{number}")
-                assert house.record_failure(event).result in (EventResult.RECORDED, EventResult.KNOWN)
+                assert stack.record_failure(event).result in (EventResult.RECORDED, EventResult.KNOWN)
             else:
-                stored = house.store.load("demo")
+                stored = stack.store.load("demo")
                 known = stored.state.groups.get(name)
-                after = observe_health(looked, known, NOW, BACKOFF, 15 * MINUTE)
+                after = observe_health(checked, known, NOW, BACKOFF, 15 * MINUTE)
                 if after is not known and after is not None:
-                    house.store.save_group("demo", name, after, stored.versions)
-        state = house.group_state()
+                    stack.store.save_group("demo", name, after, stored.versions)
+        state = stack.group_state()
         assert (state.failure.failures, state.failure.last_failure, state.failure.backoff_until) == (
             1,
             at,

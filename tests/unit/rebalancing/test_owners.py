@@ -24,33 +24,33 @@ from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.cluster_file import ClusterFile
 from tests import objects
 from tests.builders import NOW, group, key, numbers, owned, pool_plan, problems_of
-from tests.house import House
 from tests.objects import ZONES, Object
 from tests.parts import replace
+from tests.stack import Stack
 
 EVEN = [owned(zone, Bounds(1, 4), requested=2) for zone in "abc"]
 MAX = ("f:metadata", "f:annotations", f"f:{CLUSTER_API.max_key}")
 
 
-def house(groups: list[NodeGroup] | None = None, **fields: Any) -> House:
+def stack(groups: list[NodeGroup] | None = None, **fields: Any) -> Stack:
     """A cluster with a MachineAutoscaler for each zone, and a record without numbers."""
-    return House(groups if groups is not None else EVEN, **{"pools": [], **fields})
+    return Stack(groups if groups is not None else EVEN, **{"pools": [], **fields})
 
 
-def uneven() -> House:
+def uneven() -> Stack:
     """The same, with four nodes in zone a."""
-    return house([replace(one, requested=4, running=4) if one.identity.zone == "a" else one for one in EVEN])
+    return stack([replace(one, requested=4, running=4) if one.identity.zone == "a" else one for one in EVEN])
 
 
-def set_at_owner(house: House, zone: str, bounds: Bounds) -> None:
+def set_at_owner(stack: Stack, zone: str, bounds: Bounds) -> None:
     """Another writer sets the bounds of the owner."""
-    owner = house.cluster.groups[key(zone)].owner.numbers
+    owner = stack.cluster.groups[key(zone)].owner.numbers
     assert owner is not None
-    house.cluster.change(key(zone), bounds=bounds, copied=bounds, owner=replace(owner, bounds=bounds))
+    stack.cluster.change(key(zone), bounds=bounds, copied=bounds, owner=replace(owner, bounds=bounds))
 
 
-def pool_of(house: House) -> dict[str, Any]:
-    (pool,) = house.ask("status")["pools"]
+def pool_of(stack: Stack) -> dict[str, Any]:
+    (pool,) = stack.ask("status")["pools"]
     return dict(pool)
 
 
@@ -112,7 +112,7 @@ def test_a_recreated_owner_has_the_desired_bounds() -> None:
 
 def test_a_pool_of_owners_with_max_zero_is_skipped_until_a_node_runs() -> None:
     none = [owned(zone, Bounds(0, 0)) for zone in "ab"]
-    assert house(none).ask("status")["pools"] == []
+    assert stack(none).ask("status")["pools"] == []
     running = pool_plan([none[0], owned("b", Bounds(0, 0), requested=1)], numbers())
     assert (running.mode.valid, running.max) == (True, 0)
 
@@ -170,17 +170,17 @@ def test_the_last_other_writer_of_a_field_is_named() -> None:
 
 def test_bounds_of_a_controller_are_frozen_and_checks_remember_it() -> None:
     groups = [group(zone, 2, bounds=(0, 9), bounds_applied_by="flux", bounds_field="its max") for zone in "ab"]
-    found = House(groups)
+    found = Stack(groups)
     found.run()
     assert found.cluster.applied == []
     pool = pool_of(found)
     for one in pool["groups"]:
         assert one["state"] == "frozen"
         assert "its max belongs to flux, which reverts other writes: remove the field from what flux" in one["held"][0]
-    for zone in "ab":  # as a look finds it, which does without managedFields
+    for zone in "ab":  # as a check finds it, which does without managedFields
         found.cluster.change(key(zone), bounds_applied_by=None)
     found.queue.requests.clear()
-    found.looks()
+    found.checks()
     assert found.queue.requests == {}
     found.ask("resume")
     found.run()
@@ -188,7 +188,7 @@ def test_bounds_of_a_controller_are_frozen_and_checks_remember_it() -> None:
 
 
 def test_replicas_of_a_controller_stay_and_bounds_are_written() -> None:
-    found = House([group("a", 4, running=1, bounds=(0, 9), replicas_applied_by="flux"), group("b", 2, bounds=(0, 9))])
+    found = Stack([group("a", 4, running=1, bounds=(0, 9), replicas_applied_by="flux"), group("b", 2, bounds=(0, 9))])
     found.fail("a")
     found.run()
     first = found.cluster.groups[key("a")]
@@ -297,7 +297,7 @@ SMALL = [owned("a", Bounds(0, 1), requested=1), owned("b", Bounds(0, 1)), replac
 
 
 def test_a_fix_is_proposed_at_the_owner_with_its_command() -> None:
-    answer = house(SMALL).ask("validate", fix=True)
+    answer = stack(SMALL).ask("validate", fix=True)
     assert answer["diff"] == [
         "--- MachineAutoscaler default/a",
         "+++ MachineAutoscaler default/a",
@@ -314,7 +314,7 @@ def test_a_fix_is_proposed_at_the_owner_with_its_command() -> None:
 )
 def test_a_fix_that_evenkeel_may_not_write_is_left_to_the_operator(takes_ours: bool, consent: bool) -> None:
     groups = [owned(zone, Bounds(0, 1), takes_ours=takes_ours) for zone in "ab"]
-    found = house([*groups, SMALL[-1]], fix_owners=consent)
+    found = stack([*groups, SMALL[-1]], fix_owners=consent)
     answer = found.ask("validate", apply=True)
     assert "left to you, by the commands below: 1" in answer["message"]
     found.run()
@@ -323,7 +323,7 @@ def test_a_fix_that_evenkeel_may_not_write_is_left_to_the_operator(takes_ours: b
 
 
 def test_with_consent_an_owner_is_written_once() -> None:
-    found = house(SMALL, fix_owners=True)
+    found = stack(SMALL, fix_owners=True)
     answer = found.ask("validate", apply=True)
     assert answer["commands"] == []
     found.run()
@@ -335,7 +335,7 @@ def test_with_consent_an_owner_is_written_once() -> None:
 
 
 def test_an_owner_that_changed_since_is_not_written() -> None:
-    found = house(SMALL, fix_owners=True)
+    found = stack(SMALL, fix_owners=True)
     found.ask("validate", apply=True)
     set_at_owner(found, "a", Bounds(0, 5))
     found.run()
@@ -395,7 +395,7 @@ def test_explain_shows_the_chain_of_a_number() -> None:
     groups = [
         replace(one, owner=replace(one.owner.numbers, set_by="argocd")) if one.owner.numbers else one for one in EVEN
     ]
-    text = " ".join(house(groups).ask("explain", pool="workers")["sentences"])
+    text = " ".join(stack(groups).ask("explain", pool="workers")["sentences"])
     assert "PoolMaximum is 12: the sum of 4 (MachineAutoscaler default/a)" in text
     assert (
         "spec.maxReplicas of MachineAutoscaler default/a is 4, last set by argocd: cluster-autoscaler-operator copies "
@@ -407,7 +407,7 @@ def test_explain_shows_the_chain_of_a_number_without_an_owner() -> None:
     items = [objects.cluster_api(ZONES[0], 1), member(ZONES[1], 1), objects.cluster_api(ZONES[2], 1)]
     items[0]["metadata"]["managedFields"] = [applied("helm", *MAX, operation="Update")]
     found = [replace(one.group, key=key(zone)) for one, zone in zip(read(*items), "abc", strict=True)]
-    text = house([found[0], found[1], replace(found[2], bounds_are_read=False)]).ask("explain", pool="workers")
+    text = stack([found[0], found[1], replace(found[2], bounds_are_read=False)]).ask("explain", pool="workers")
     chain = [line for line in text["sentences"] if line.startswith(f"annotation {CLUSTER_API.max_key} of ")]
     assert [line.partition(" is 4")[2] for line in chain] == [
         ", last set by helm: cluster-autoscaler reads it.",
@@ -421,7 +421,7 @@ def test_the_text_about_very_many_owners_is_short() -> None:
         replace(owned("a", Bounds(0, 1), uid=str(number)), key=key(f"a{number}"), zone="a") for number in range(400)
     ]
     (origin, _) = pool_plan(many, numbers()).report.origins
-    found = house(many).ask("status")["pools"][0]["numbersFrom"]["max"]
+    found = stack(many).ask("status")["pools"][0]["numbersFrom"]["max"]
     assert len(origin.owners) == 400
     assert len(found["owners"]) == MOST_NAMED
     assert found["says"].endswith(f"and {400 - MOST_NAMED} more")
@@ -485,7 +485,7 @@ def test_the_autoscalers_own_options_of_a_group_are_read_and_explained(flavour: 
         timedelta(seconds=90),
     )
     assert (found.group.options.utilization_threshold, found.group.options.gpu_utilization_threshold) == (0.6, 0.75)
-    text = House([replace(found.group, pool_max=9)]).ask("explain", group=found.group.key.name)["message"]
+    text = Stack([replace(found.group, pool_max=9)]).ask("explain", group=found.group.key.name)["message"]
     assert (
         "Its own scale-down options: utilization threshold 60%, GPU utilization threshold 75%, unneeded time 30 min, "
         "unready time 90 s."

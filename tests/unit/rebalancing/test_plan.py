@@ -176,47 +176,47 @@ class TestHalfAList:
     @staticmethod
     def pool() -> Played:
         found = Played(zones((3, 3, 3, 3, 3)), numbers(0, 25))
-        found.look()
+        found.check()
         found.groups = found.groups[:2]
         return found
 
     def test_nothing_is_written_until_a_second_check_a_minute_later(self) -> None:
         pool = self.pool()
-        found = pool.look(10)
+        found = pool.check(10)
         assert not found.changes
         assert all(
             "node groups of the pool, or their owners, are missing" in sentences(planned.reasons)[-1]
             for planned in found.groups
         )
         assert pool.next_check() == 60
-        assert not pool.look(59).changes
-        assert sum(maxima(pool.look(1))) == 25
+        assert not pool.check(59).changes
+        assert sum(maxima(pool.check(1))) == 25
 
     def test_the_whole_list_ends_the_doubt_at_once_and_the_next_half_begins_it_anew(self) -> None:
         pool = self.pool()
         whole, half = Played(zones((3, 3, 3, 3, 3)), numbers(0, 25)), list(pool.groups)
-        whole.look()
-        pool.look(10)
+        whole.check()
+        pool.check(10)
         pool.groups = whole.groups
-        assert not pool.look(30).changes
+        assert not pool.check(30).changes
         pool.groups = half
-        assert not pool.look(40).changes
+        assert not pool.check(40).changes
         assert pool.next_check() == 60
 
     def test_one_absent_member_awaits_a_second_check(self) -> None:
         pool = Played(zones((3, 3, 3, 3)), numbers(0, 20))
-        pool.look()
+        pool.check()
         pool.groups = pool.groups[:3]
-        assert not pool.look(10).changes
+        assert not pool.check(10).changes
         assert pool.next_check() == 60
-        assert sum(maxima(pool.look(60))) == 20
+        assert sum(maxima(pool.check(60))) == 20
 
     @pytest.mark.parametrize(("stay", "awaiting"), [(3, []), (2, ["workers"])])
     def test_half_of_the_members_at_once_in_another_pool_await_a_second_check(
         self, stay: int, awaiting: list[str]
     ) -> None:
         pool = Played(zones((3, 3, 3, 3)), numbers(0, 20))
-        pool.look()
+        pool.check()
         moved = [replace(group, pool_label="others", pool_max=9) for group in pool.groups[stay:]]
         planned = plan(Observation(groups=(*pool.groups[:stay], *moved)), pool.state, pool.policy, pool.now)
         assert [found.id.name for found in planned.pools if found.awaits_check] == awaiting
@@ -224,7 +224,7 @@ class TestHalfAList:
     @pytest.mark.parametrize("is_skipped", [True, False])
     def test_a_skipped_member_is_not_absent(self, is_skipped: bool) -> None:
         pool = Played(zones((3, 3, 3, 3)), numbers(0, 20))
-        pool.look()
+        pool.check()
         *rest, last = pool.groups
         skipped = Skipped(namespace=last.key.namespace, name=last.key.name, reason=stated("unreadable"))
         observation = Observation(groups=tuple(rest), skipped=(skipped,) if is_skipped else ())
@@ -233,14 +233,14 @@ class TestHalfAList:
 
     def test_replicas_as_planned_are_no_change_of_others(self) -> None:
         pool = Played(zones((0, 0, 0)), numbers(3, 9))
-        assert sum(requested(pool.look())) == 3
-        pool.look(10)
+        assert sum(requested(pool.check())) == 3
+        pool.check(10)
         (state,) = pool.state.pools.values()
         assert state.seen is not None
         assert state.seen.since == NOW
 
     def test_an_absent_owner_is_as_an_absent_member(self) -> None:
-        """Without the list of owners, a group looks as if nothing of ours stood anywhere."""
+        """Without the list of owners, a group appears as if nothing of ours stood anywhere."""
         groups = [owned(zone, Bounds(0, 9)) for zone in "abc"]
         policy = numbers(0, 20)
         first = plan(Observation(groups=tuple(groups)), ClusterState(), policy, NOW)

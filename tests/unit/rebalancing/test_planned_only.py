@@ -14,8 +14,8 @@ from evenkeel_cli import stack_client
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeCluster, plenty, register
-from tests.house import House
 from tests.parts import replace
+from tests.stack import Stack
 
 POOLS = ("workers", "other")
 NUMBERS = [{"name": name, "min": 1, "max": 8} for name in POOLS]
@@ -36,16 +36,16 @@ def uneven(pool: str, dry_run: bool | None) -> list[NodeGroup]:
     return [replace(made[0], dry_run=dry_run), *made[1:]]
 
 
-def house(cluster: bool, *, workers: bool | None = None, other: bool | None = None) -> House:
+def stack(cluster: bool, *, workers: bool | None = None, other: bool | None = None) -> Stack:
     """A cluster in dry run or live; each of its two pools is as the cluster is, or says otherwise."""
     groups = [*uneven("workers", workers), *uneven("other", other)]
-    return House(groups, stack_dry_run=cluster, pools=NUMBERS, converge={"blind": True})
+    return Stack(groups, stack_dry_run=cluster, pools=NUMBERS, converge={"blind": True})
 
 
 @pytest.mark.parametrize("action", ACTIONS)
 class TestOfOneCluster:
     def test_in_dry_run_the_message_begins_with_what_dry_run_leaves_out(self, action: str) -> None:
-        found = house(True)
+        found = stack(True)
         answer = found.ask(action, **ACTIONS[action])
         assert answer["message"].startswith(f"{STORED if action == 'fence-zone' else PLANNED}: ")
         assert answer["dryRun"] is True
@@ -56,13 +56,13 @@ class TestOfOneCluster:
         assert entry["what"] == answer["message"]
 
     def test_on_a_live_cluster_it_is_not_planned_only(self, action: str) -> None:
-        answer = house(False).ask(action, **ACTIONS[action])
+        answer = stack(False).ask(action, **ACTIONS[action])
         assert "dry run" not in answer["message"]
         assert answer["dryRun"] is False
         assert "plannedOnly" not in answer
 
     def test_a_pool_in_dry_run_of_a_live_cluster_is_planned_only(self, action: str) -> None:
-        answer = house(False, workers=True).ask(action, **ACTIONS[action])
+        answer = stack(False, workers=True).ask(action, **ACTIONS[action])
         assert answer["plannedOnly"] == ["workers"]
         assert answer["dryRun"] is (action != "fence-zone")
         if action == "fence-zone":
@@ -71,12 +71,12 @@ class TestOfOneCluster:
             assert answer["message"].startswith(f"{PLANNED}: ")
 
     def test_a_live_pool_of_a_cluster_in_dry_run_is_not_planned_only(self, action: str) -> None:
-        answer = house(True, workers=False).ask(action, **ACTIONS[action])
+        answer = stack(True, workers=False).ask(action, **ACTIONS[action])
         assert answer["dryRun"] is False
         assert answer.get("plannedOnly") == (["other"] if action == "fence-zone" else None)
 
     def test_a_restore_is_written_in_dry_run(self, action: str) -> None:
-        found = house(True)
+        found = stack(True)
         found.ask("restore")
         assert found.ask(action, **ACTIONS[action])["dryRun"] is False
 
@@ -88,7 +88,7 @@ pools_say = st.sampled_from([None, True, False])
 def test_a_fence_is_planned_only_exactly_where_no_group_is_written(
     cluster: bool, workers: bool | None, other: bool | None
 ) -> None:
-    found = house(cluster, workers=workers, other=other)
+    found = stack(cluster, workers=workers, other=other)
     found.settle()  # what is written from now on, the fence asks for
     before = len(found.cluster.applied)
     answer = found.ask("fence-zone", **FENCE)
@@ -101,7 +101,7 @@ def test_a_fence_is_planned_only_exactly_where_no_group_is_written(
 
 def test_an_unreadable_cluster_is_as_in_its_record() -> None:
     for is_dry in (True, False):
-        found = house(is_dry)
+        found = stack(is_dry)
         found.ask("fence-zone", **FENCE)  # from now on the zone is known
         found.cluster.unreadable = ClusterUnavailableError("demo: no answer")
         answer = found.ask("fence-zone", **FENCE)
@@ -109,14 +109,14 @@ def test_an_unreadable_cluster_is_as_in_its_record() -> None:
 
 
 def test_an_unreachable_cluster_is_not_read_again() -> None:
-    found = house(False)
+    found = stack(False)
     found.ask("fence-zone", **FENCE)
     found.cluster.unreadable = ClusterUnavailableError("demo: no answer")
-    found.looks()
+    found.checks()
     found.carry_out()
-    looks = found.cluster.looks
+    checks = found.cluster.checks
     assert found.ask("fence-zone", **FENCE)["dryRun"] is False
-    assert found.cluster.looks == looks
+    assert found.cluster.checks == checks
 
 
 LIFT = {"zone": "a", "for": "0m"}
@@ -130,7 +130,7 @@ LIFT = {"zone": "a", "for": "0m"}
 def test_a_fence_in_dry_run_says_that_it_is_stored_and_applies_from_going_live(
     fields: dict[str, Any], is_to: str, does: str
 ) -> None:
-    found = house(True)
+    found = stack(True)
     found.ask("fence-zone", **FENCE)
     found.clock.at += MINUTE
     answer = found.ask("fence-zone", **fields)
@@ -138,10 +138,10 @@ def test_a_fence_in_dry_run_says_that_it_is_stored_and_applies_from_going_live(
     assert does not in answer["message"]
     assert "no growth" not in answer["message"]
     assert (answer["dryRun"], answer["plannedOnly"]) == (True, ["other", "workers"])
-    live = house(False).ask("fence-zone", **fields)
+    live = stack(False).ask("fence-zone", **fields)
     assert live["message"].startswith(f"zone a of demo {does}")
     assert (live["dryRun"], "plannedOnly" in live) == (False, False)
-    mixed = house(False, other=True).ask("fence-zone", **fields)
+    mixed = stack(False, other=True).ask("fence-zone", **fields)
     assert (mixed["message"].startswith(f"zone a of demo {does}"), mixed["plannedOnly"]) == (True, ["other"])
 
 
@@ -150,7 +150,7 @@ def test_a_fence_in_dry_run_says_that_it_is_stored_and_applies_from_going_live(
     [("fence-zone", FENCE), ("fence-zone", LIFT), ("scale-up", ACTIONS["scale-up"]), ("level", ACTIONS["level"])],
 )
 def test_an_action_on_a_paused_cluster_says_that_nothing_happens_yet(action: str, fields: dict[str, Any]) -> None:
-    found = house(False)
+    found = stack(False)
     found.ask("pause")
     message = found.ask(action, **fields)["message"]
     assert action != "fence-zone" or " to be fenced" in message
@@ -158,7 +158,7 @@ def test_an_action_on_a_paused_cluster_says_that_nothing_happens_yet(action: str
 
 
 def test_a_request_that_is_done_is_reported_as_done() -> None:
-    found = house(False)
+    found = stack(False)
     found.ask("scale-up", pool="workers", nodes=1, id="7")
     found.settle()
     found.ask("dry-run")
@@ -177,7 +177,7 @@ def test_a_request_that_is_done_is_reported_as_done() -> None:
 def test_an_agreed_fix_counts_as_written_in_live_pools(
     cluster: bool, workers: bool | None, written: int, planned: list[str]
 ) -> None:
-    found = house(cluster, workers=workers)
+    found = stack(cluster, workers=workers)
     for name in ("workers-a", "other-a"):
         found.cluster.change(next(each for each in found.cluster.groups if each.name == name), pool_min=0, pool_max=2)
     answer = found.ask("validate", apply=True)
@@ -190,9 +190,9 @@ def test_an_agreed_fix_counts_as_written_in_live_pools(
 
 class TestCommands:
     @pytest.fixture
-    def fleet(self, monkeypatch: pytest.MonkeyPatch) -> House:
+    def fleet(self, monkeypatch: pytest.MonkeyPatch) -> Stack:
         """Clusters demo (live), blue and green (in dry run)."""
-        found = house(False)
+        found = stack(False)
         for name in ("blue", "green"):
             register(found.store, name, dry_run=True, pools=NUMBERS)
             found.clusters.by_id[name] = FakeCluster([*uneven("workers", None), *uneven("other", None)])
@@ -206,7 +206,7 @@ class TestCommands:
 
     FENCE = ("fence-zone", "--zone", "a", "--for", "2h")
 
-    def test_clusters_in_dry_run_are_named_and_give_exit_code_5(self, fleet: House) -> None:
+    def test_clusters_in_dry_run_are_named_and_give_exit_code_5(self, fleet: Stack) -> None:
         output = self.run(*self.FENCE, "--all", "--yes", code=5)
         assert "zone a of demo is fenced until" in output
         (planned,) = [line for line in output.splitlines() if line.startswith(f"{STORED}: ")]
@@ -216,7 +216,7 @@ class TestCommands:
         self.run(*self.FENCE, "--cluster", "demo", code=0)
         self.run(*self.FENCE, "--cluster", "blue", code=5)
 
-    def test_an_unreachable_cluster_precedes_exit_code_5(self, fleet: House) -> None:
+    def test_an_unreachable_cluster_precedes_exit_code_5(self, fleet: Stack) -> None:
         fleet.clusters.by_id["green"] = ClusterUnavailableError("green: no answer")
         fleet.store.plant("broken", "{}")
         self.run("fence-zone", "--zone-id", "euc1-az1", "--for", "2h", "--all", "--yes", code=1)
@@ -229,20 +229,20 @@ class TestCommands:
             ("level", "--pool", "workers"),
         ],
     )
-    def test_other_commands_have_the_same_exit_code(self, fleet: House, words: tuple[str, ...]) -> None:
+    def test_other_commands_have_the_same_exit_code(self, fleet: Stack, words: tuple[str, ...]) -> None:
         self.run(*words, "--cluster", "blue", code=5)
         self.run(*words, "--cluster", "demo", code=0)
 
     @pytest.mark.parametrize("words", [("pause",), ("resume",), ("restore", "--yes"), ("dry-run",)])
-    def test_actions_that_dry_run_does_not_hold_succeed(self, fleet: House, words: tuple[str, ...]) -> None:
+    def test_actions_that_dry_run_does_not_hold_succeed(self, fleet: Stack, words: tuple[str, ...]) -> None:
         fleet.ask("pause", "blue")
         self.run(*words, "--cluster", "blue", code=0)
 
 
-def _with_pools(dry_run: bool | None, **own: bool) -> House:
+def _with_pools(dry_run: bool | None, **own: bool) -> Stack:
     """A cluster whose record has an own setting for some pools."""
     pools = [{**entry, **({"dry_run": own[entry["name"]]} if entry["name"] in own else {})} for entry in NUMBERS]
-    return House([*uneven("workers", None), *uneven("other", None)], dry_run=dry_run, pools=pools)
+    return Stack([*uneven("workers", None), *uneven("other", None)], dry_run=dry_run, pools=pools)
 
 
 def test_a_list_of_clusters_to_fence_says_which_are_in_dry_run() -> None:
@@ -272,9 +272,9 @@ def test_every_answer_says_where_dry_run_keeps_it_from_writing(
 
 
 def test_a_cluster_that_goes_live_names_its_pools_in_dry_run() -> None:
-    house = _with_pools(None, other=True)
-    house.operate = replace(house.operate, dry_run=True)
+    stack = _with_pools(None, other=True)
+    stack.operate = replace(stack.operate, dry_run=True)
     assert (
         "is live: Evenkeel checks it now, and writes to it; in dry run: pool other"
-        in house.ask("live", force=True)["message"]
+        in stack.ask("live", force=True)["message"]
     )

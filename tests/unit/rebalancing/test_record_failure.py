@@ -27,7 +27,7 @@ from tests.unit.project.test_docs import rows
 
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
-ADOPTED = PoolId("cluster-api", "default", "", "adopted")  # the pool whose groups every house knows
+ADOPTED = PoolId("cluster-api", "default", "", "adopted")  # the pool whose groups every stack knows
 
 
 def failure(**fields: Any) -> Failure:
@@ -59,7 +59,7 @@ class Delayed(FakeQueue):
         self.due.append((cluster, self.clock.at + seconds * SECOND))
 
 
-class House:
+class Stack:
     """Registered clusters with groups in zones a and b, and the use case with its ports in memory."""
 
     def __init__(self, **records: dict[str, Any]) -> None:
@@ -85,147 +85,145 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def stack() -> Stack:
+    return Stack()
 
 
 # -- recording
-def test_a_failure_fences_its_group_and_requests_a_check_now(house: House) -> None:
-    assert house.record_failure(failure()).result is EventResult.RECORDED
-    state = house.group()
+def test_a_failure_fences_its_group_and_requests_a_check_now(stack: Stack) -> None:
+    assert stack.record_failure(failure()).result is EventResult.RECORDED
+    state = stack.group()
     assert (state.failure.failures, state.failure.failure_class) == (1, FailureClass.CAPACITY)
     assert state.failure.backoff_until == NOW - 30 * SECOND + 5 * MINUTE
     assert "no room" in state.failure.message
-    assert house.queue.clusters == ["demo"]
+    assert stack.queue.clusters == ["demo"]
 
 
-def test_a_repeat_changes_nothing(house: House) -> None:
-    house.record_failure(failure())
-    before = house.store.load("demo").state
-    assert house.record_failure(failure()).result is EventResult.KNOWN
-    assert house.store.load("demo").state == before
-    assert house.queue.clusters == ["demo"]
+def test_a_repeat_changes_nothing(stack: Stack) -> None:
+    stack.record_failure(failure())
+    before = stack.store.load("demo").state
+    assert stack.record_failure(failure()).result is EventResult.KNOWN
+    assert stack.store.load("demo").state == before
+    assert stack.queue.clusters == ["demo"]
 
 
-def test_a_failure_from_before_the_last_success_changes_nothing(house: House) -> None:
-    house.store.save_group("demo", key("a"), make(GroupState, last_success=NOW - 20 * SECOND), None)
-    assert house.record_failure(failure()).result is EventResult.KNOWN
-    assert house.queue.clusters == []
+def test_a_failure_from_before_the_last_success_changes_nothing(stack: Stack) -> None:
+    stack.store.save_group("demo", key("a"), make(GroupState, last_success=NOW - 20 * SECOND), None)
+    assert stack.record_failure(failure()).result is EventResult.KNOWN
+    assert stack.queue.clusters == []
 
 
 @pytest.mark.parametrize("age", [timedelta(hours=4), timedelta(days=9000)])
-def test_a_failure_older_than_any_backoff_changes_nothing(house: House, age: timedelta) -> None:
-    assert house.record_failure(failure(occurred_at=NOW - age)).result is EventResult.KNOWN
-    assert house.group() is None
+def test_a_failure_older_than_any_backoff_changes_nothing(stack: Stack, age: timedelta) -> None:
+    assert stack.record_failure(failure(occurred_at=NOW - age)).result is EventResult.KNOWN
+    assert stack.group() is None
 
 
-def test_a_concurrent_write_does_not_lose_the_failure(house: House) -> None:
+def test_a_concurrent_write_does_not_lose_the_failure(stack: Stack) -> None:
     earlier = make(GroupState, failures=1, last_failure=NOW - 20 * MINUTE)
-    house.store.before_write.append(lambda sort_key: house.store.save_group("demo", key("a"), earlier, None))
-    assert house.record_failure(failure()).result is EventResult.RECORDED
-    assert (house.group().failure.failures, house.group().failure.last_failure) == (2, NOW - 30 * SECOND)
+    stack.store.before_write.append(lambda sort_key: stack.store.save_group("demo", key("a"), earlier, None))
+    assert stack.record_failure(failure()).result is EventResult.RECORDED
+    assert (stack.group().failure.failures, stack.group().failure.last_failure) == (2, NOW - 30 * SECOND)
 
 
 def test_endless_conflicts_are_an_error_so_that_the_event_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     def contended(*_: object) -> None:
         raise StateConflictError("again")
 
-    house = House()
-    monkeypatch.setattr(house.store, "save_group", contended)
+    stack = Stack()
+    monkeypatch.setattr(stack.store, "save_group", contended)
     with pytest.raises(StateConflictError):
-        house.record_failure(failure())
+        stack.record_failure(failure())
 
 
 # -- checks without a group
 @pytest.mark.parametrize("given", [failure(name=None, machine="workers-a-5b6f7-x7k2p"), called("demo", name=None)])
-def test_a_failure_without_a_group_requests_a_check_and_records_nothing(house: House, given: Failure) -> None:
-    outcome = house.record_failure(given)
+def test_a_failure_without_a_group_requests_a_check_and_records_nothing(stack: Stack, given: Failure) -> None:
+    outcome = stack.record_failure(given)
     assert outcome.result is EventResult.REQUESTED
     assert "a check of demo reads its machines" in outcome.message
     assert "no known node group" not in outcome.message
-    assert house.queue.clusters == ["demo"]
-    assert house.store.load("demo").state.groups == {}
+    assert stack.queue.clusters == ["demo"]
+    assert stack.store.load("demo").state.groups == {}
 
 
-def test_an_old_failure_without_a_group_requests_no_check(house: House) -> None:
-    assert house.record_failure(failure(name=None, occurred_at=NOW - 61 * MINUTE)).result is EventResult.KNOWN
-    assert house.queue.clusters == []
+def test_an_old_failure_without_a_group_requests_no_check(stack: Stack) -> None:
+    assert stack.record_failure(failure(name=None, occurred_at=NOW - 61 * MINUTE)).result is EventResult.KNOWN
+    assert stack.queue.clusters == []
 
 
 @pytest.mark.parametrize("later", [None, NOW - 10 * SECOND])
-def test_a_check_that_could_not_be_requested_is_requested_by_a_repeat(house: House, later: datetime | None) -> None:
-    house.queue.broken = QueueUnavailableError("away")
+def test_a_check_that_could_not_be_requested_is_requested_by_a_repeat(stack: Stack, later: datetime | None) -> None:
+    stack.queue.broken = QueueUnavailableError("away")
     with pytest.raises(QueueUnavailableError):
-        house.record_failure(failure())
+        stack.record_failure(failure())
     if later is not None:  # another failure in between finds no queue either
         with pytest.raises(QueueUnavailableError):
-            house.record_failure(failure(occurred_at=later, id="event-2"))
-    house.queue.broken = None
-    assert house.record_failure(failure()).result is EventResult.KNOWN
-    assert house.queue.clusters == ["demo"]
+            stack.record_failure(failure(occurred_at=later, id="event-2"))
+    stack.queue.broken = None
+    assert stack.record_failure(failure()).result is EventResult.KNOWN
+    assert stack.queue.clusters == ["demo"]
 
 
 @pytest.mark.parametrize("machine_only", [False, True])
-def test_two_events_that_cannot_request_a_check_rely_on_no_other(house: House, machine_only: bool) -> None:
+def test_two_events_that_cannot_request_a_check_rely_on_no_other(stack: Stack, machine_only: bool) -> None:
     reported = {"name": None} if machine_only else {}
     first, second = failure(**reported), failure(**reported, id="event-2", occurred_at=NOW - 10 * SECOND)
-    house.record_failure(failure(**reported, id="event-0"))
-    house.queue.broken = QueueUnavailableError("away")
+    stack.record_failure(failure(**reported, id="event-0"))
+    stack.queue.broken = QueueUnavailableError("away")
     for one in (first, second):
         with pytest.raises(QueueUnavailableError):
-            house.record_failure(one)
-    house.queue.broken = None
-    house.clock.at += MINUTE
-    before = len(house.checks())
-    house.record_failure(first)
-    assert len(house.checks()) == before + 1
+            stack.record_failure(one)
+    stack.queue.broken = None
+    stack.clock.at += MINUTE
+    before = len(stack.checks())
+    stack.record_failure(first)
+    assert len(stack.checks()) == before + 1
 
 
 # -- storms
 def test_a_storm_is_checked_at_once_and_every_15_seconds_and_delays_no_other_cluster() -> None:
-    house = House(demo={}, other={})
+    stack = Stack(demo={}, other={})
     for number, second in enumerate((*range(10), 31)):
-        house.clock.at = NOW + second * SECOND
-        house.record_failure(failure(name=None, machine="m", id=str(number), occurred_at=house.clock.at))
-    assert house.checks() == [NOW, NOW + 15 * SECOND, NOW + 31 * SECOND]
-    house.record_failure(failure(cluster="other"))
-    assert house.checks("other") == [NOW + 31 * SECOND]
+        stack.clock.at = NOW + second * SECOND
+        stack.record_failure(failure(name=None, machine="m", id=str(number), occurred_at=stack.clock.at))
+    assert stack.checks() == [NOW, NOW + 15 * SECOND, NOW + 31 * SECOND]
+    stack.record_failure(failure(cluster="other"))
+    assert stack.checks("other") == [NOW + 31 * SECOND]
 
 
-def test_every_failure_is_followed_by_a_check_within_15_seconds(house: House) -> None:
-    """Whatever is outcome, a look at the cluster is due at that moment or later, and within 15 seconds."""
+def test_every_failure_is_followed_by_a_check_within_15_seconds(stack: Stack) -> None:
+    """Whatever is outcome, a check of the cluster is due at that moment or later, and within 15 seconds."""
     for number in range(400):
-        house.clock.at += SECOND * (number * 7919 % 23) / 3
-        house.record_failure(failure(name=None, machine="m", id=str(number), occurred_at=house.clock.at))
-        assert any(house.clock.at <= due <= house.clock.at + 15 * SECOND for due in house.checks())
-    checks = house.checks()
+        stack.clock.at += SECOND * (number * 7919 % 23) / 3
+        stack.record_failure(failure(name=None, machine="m", id=str(number), occurred_at=stack.clock.at))
+        assert any(stack.clock.at <= due <= stack.clock.at + 15 * SECOND for due in stack.checks())
+    checks = stack.checks()
     assert all(after - before >= 14 * SECOND for before, after in pairwise(checks))
 
 
-def test_a_clock_that_was_set_back_stops_no_check(house: House) -> None:
-    house.clock.at = NOW + 60 * MINUTE
-    house.record_failure(failure(id="event-1"))
-    house.clock.at = NOW
-    house.record_failure(failure(id="event-2"))
-    assert house.checks() == [NOW, NOW + 60 * MINUTE]
+def test_a_clock_that_was_set_back_stops_no_check(stack: Stack) -> None:
+    stack.clock.at = NOW + 60 * MINUTE
+    stack.record_failure(failure(id="event-1"))
+    stack.clock.at = NOW
+    stack.record_failure(failure(id="event-2"))
+    assert stack.checks() == [NOW, NOW + 60 * MINUTE]
 
 
 @pytest.mark.parametrize("seconds", [0, 0.025, 1])
 def test_400_failures_of_one_group_are_a_few_writes_and_checks(seconds: float) -> None:
-    house = House()
-    house.store.journal.entries.clear()
+    stack = Stack()
+    stack.store.journal.entries.clear()
     for number in range(400):
-        house.record_failure(failure(id=str(number), occurred_at=house.clock.at))
-        house.clock.at += SECOND * seconds
+        stack.record_failure(failure(id=str(number), occurred_at=stack.clock.at))
+        stack.clock.at += SECOND * seconds
     storm = 400 * seconds
-    assert len(house.checks()) <= 2 + storm / 15
-    assert house.store.journal.count("save EVENT_CHECK") == len(house.checks())
-    assert house.store.journal.count("save GROUP") <= 5 + storm / 15 * 5
-    state = house.group()
+    assert len(stack.checks()) <= 2 + storm / 15
+    assert stack.store.journal.count("save EVENT_CHECK") == len(stack.checks())
+    assert stack.store.journal.count("save GROUP") <= 5 + storm / 15 * 5
+    state = stack.group()
     assert state.failure.failures == (2 if storm > 300 else 1)
-    assert house.clock.at - state.failure.last_failure <= 15 * SECOND + SECOND * seconds, (
-        "whoever asks sees that it goes on"
-    )
+    assert stack.clock.at - state.failure.last_failure <= 15 * SECOND + SECOND * seconds, "status shows that it goes on"
 
 
 @pytest.mark.parametrize("row", list(rows("reference/events.md", "storms")), ids=" ".join)
@@ -233,20 +231,20 @@ def test_a_storm_costs_what_the_page_says(row: list[str]) -> None:
     """Events at even distances, about each cluster in turn, and each cluster's groups in turn."""
     events, seconds, clusters, groups, *expected = (int(cell.replace(",", "")) for cell in row)
     names = [f"c{number}" for number in range(clusters)]
-    house = House(**{name: {} for name in names})
-    house.store.journal.entries.clear()
+    stack = Stack(**{name: {} for name in names})
+    stack.store.journal.entries.clear()
     for number in range(events):
-        house.clock.at = NOW + number * SECOND * seconds / events
+        stack.clock.at = NOW + number * SECOND * seconds / events
         given = {"cluster": names[number % clusters], "name": f"workers-{'ab'[number // clusters % groups]}"}
         assert (
-            house.record_failure(failure(**given, id=str(number), occurred_at=house.clock.at)).result
+            stack.record_failure(failure(**given, id=str(number), occurred_at=stack.clock.at)).result
             is not EventResult.IGNORED
         )
-    reads, writes = house.store.journal.count("load"), Counter(house.store.journal.entries)
-    messages = len(house.queue.requests) + len(house.queue.second_checks)
-    checks = sum(len(house.checks(name)) for name in names)
+    reads, writes = stack.store.journal.count("load"), Counter(stack.store.journal.entries)
+    messages = len(stack.queue.requests) + len(stack.queue.second_checks)
+    checks = sum(len(stack.checks(name)) for name in names)
     assert [reads, writes["save GROUP"] + writes["save EVENT_CHECK"], messages, checks] == expected
-    assert all(len(house.store.load(name).state.groups) == groups for name in names)
+    assert all(len(stack.store.load(name).state.groups) == groups for name in names)
 
 
 class InStep(InMemoryStore):
@@ -284,9 +282,9 @@ class InStep(InMemoryStore):
 @pytest.mark.parametrize("apart", [0 * SECOND, SECOND / 10, SECOND, 4 * MINUTE])
 def test_20_concurrent_failures_of_one_group_are_all_recorded(apart: timedelta) -> None:
     """However often each is overtaken by the others: all read before any of them writes, in every round anew."""
-    house, store = House(), InStep(20)
-    store._items = house.store._items
-    record_failure = RecordFailure(store=store, queue=house.queue, clock=house.clock)
+    stack, store = Stack(), InStep(20)
+    store._items = stack.store._items
+    record_failure = RecordFailure(store=store, queue=stack.queue, clock=stack.clock)
 
     def one(number: int) -> EventOutcome:
         try:
@@ -297,56 +295,56 @@ def test_20_concurrent_failures_of_one_group_are_all_recorded(apart: timedelta) 
     with ThreadPoolExecutor(20) as many:
         outcome = list(many.map(one, range(20)))
     assert {one.result for one in outcome} <= {EventResult.RECORDED, EventResult.KNOWN}
-    assert house.checks() == [NOW, NOW + 15 * SECOND]
-    alone = House()
+    assert stack.checks() == [NOW, NOW + 15 * SECOND]
+    alone = Stack()
     for number in reversed(range(20)):
         alone.record_failure(failure(id=str(number), occurred_at=NOW - number * apart))
-    state, expected = house.group(), alone.group()
+    state, expected = stack.group(), alone.group()
     assert state.failure.failures == expected.failure.failures
     assert NOW - state.failure.last_failure < 15 * SECOND
     assert state.failure.backoff_until >= expected.failure.backoff_until
 
 
-def test_another_kind_of_failure_is_recorded_during_a_storm(house: House) -> None:
+def test_another_kind_of_failure_is_recorded_during_a_storm(stack: Stack) -> None:
     for number in range(50):
-        house.record_failure(failure(id=str(number), occurred_at=NOW - 20 * SECOND + number * SECOND / 10))
-    house.record_failure(failure(id="quota", code="VcpuLimitExceeded", message="limit 32", occurred_at=NOW))
-    assert house.group().failure.failure_class is FailureClass.QUOTA
+        stack.record_failure(failure(id=str(number), occurred_at=NOW - 20 * SECOND + number * SECOND / 10))
+    stack.record_failure(failure(id="quota", code="VcpuLimitExceeded", message="limit 32", occurred_at=NOW))
+    assert stack.group().failure.failure_class is FailureClass.QUOTA
 
 
 # -- unknown groups
 @pytest.mark.parametrize("name", ["workers-z", "workers-a-5b6f7", "x" * 253])
-def test_an_unknown_group_requests_a_check_and_stores_no_state(house: House, name: str) -> None:
-    assert house.record_failure(failure(name=name)).result is EventResult.REQUESTED
-    assert house.checks() == [NOW]
-    house.store.journal.entries.clear()
+def test_an_unknown_group_requests_a_check_and_stores_no_state(stack: Stack, name: str) -> None:
+    assert stack.record_failure(failure(name=name)).result is EventResult.REQUESTED
+    assert stack.checks() == [NOW]
+    stack.store.journal.entries.clear()
     for number in range(3000):
-        house.record_failure(failure(name=f"made-up-{number}", id=str(number)))
-    assert house.checks() == [NOW, NOW + 15 * SECOND]
-    assert house.store.journal.count("save GROUP") == 0
+        stack.record_failure(failure(name=f"made-up-{number}", id=str(number)))
+    assert stack.checks() == [NOW, NOW + 15 * SECOND]
+    assert stack.store.journal.count("save GROUP") == 0
 
 
-def test_a_group_with_a_stored_state_is_known(house: House) -> None:
-    house.store.save_group("demo", key("c"), make(GroupState, waiting_since=NOW), None)
-    assert house.record_failure(failure(name="workers-c")).result is EventResult.RECORDED
+def test_a_group_with_a_stored_state_is_known(stack: Stack) -> None:
+    stack.store.save_group("demo", key("c"), make(GroupState, waiting_since=NOW), None)
+    assert stack.record_failure(failure(name="workers-c")).result is EventResult.RECORDED
 
 
 def test_a_group_that_a_check_has_found_is_known() -> None:
     """In dry run, say, or in a pool that stands as we would have it."""
-    house = House(demo={"pools": [{"name": "found", "backoff": {"initial": 60}}]})
+    stack = Stack(demo={"pools": [{"name": "found", "backoff": {"initial": 60}}]})
     found = PoolState(seen=MemberSnapshot(since=NOW, requested={str(key("c")): 2}))
-    house.store.save_pool("demo", PoolId("cluster-api", "default", "", "found"), found, None)
-    assert house.record_failure(failure(name="workers-c", occurred_at=NOW)).result is EventResult.RECORDED
-    state = house.group("c")
+    stack.store.save_pool("demo", PoolId("cluster-api", "default", "", "found"), found, None)
+    assert stack.record_failure(failure(name="workers-c", occurred_at=NOW)).result is EventResult.RECORDED
+    state = stack.group("c")
     assert state.failure.backoff_until == NOW + MINUTE, "the durations of its pool"
 
 
 # -- clocks
 @pytest.mark.parametrize("ahead", [SECOND, 30 * SECOND])
-def test_a_failure_from_the_future_counts_as_now(house: House, ahead: timedelta) -> None:
-    assert house.record_failure(failure(occurred_at=NOW + ahead)).result is EventResult.RECORDED
-    assert house.checks() == [NOW]
-    state = house.group()
+def test_a_failure_from_the_future_counts_as_now(stack: Stack, ahead: timedelta) -> None:
+    assert stack.record_failure(failure(occurred_at=NOW + ahead)).result is EventResult.RECORDED
+    assert stack.checks() == [NOW]
+    state = stack.group()
     assert (state.failure.failures, state.failure.last_failure, state.failure.backoff_until) == (
         1,
         NOW,
@@ -358,35 +356,35 @@ def test_a_failure_from_the_future_counts_as_now(house: House, ahead: timedelta)
 @pytest.mark.parametrize("ahead", [31 * SECOND, 10 * MINUTE, 25 * 60 * MINUTE])
 @pytest.mark.parametrize("api_ahead", [0 * SECOND, 10 * MINUTE], ids=["right clock", "slow clock"])
 def test_a_failure_far_ahead_is_dated_by_the_api_servers_clock(
-    house: House, ahead: timedelta, api_ahead: timedelta
+    stack: Stack, ahead: timedelta, api_ahead: timedelta
 ) -> None:
     """Our clock may be slow. Recorded as of it, the fence would be over at once."""
-    assert house.record_failure(failure(occurred_at=NOW + ahead)).result is EventResult.RECORDED
-    assert house.record_failure(failure(occurred_at=NOW + ahead, id="again")).result is EventResult.KNOWN
-    assert house.checks()[0] == NOW
+    assert stack.record_failure(failure(occurred_at=NOW + ahead)).result is EventResult.RECORDED
+    assert stack.record_failure(failure(occurred_at=NOW + ahead, id="again")).result is EventResult.KNOWN
+    assert stack.checks()[0] == NOW
     now, happened = NOW + api_ahead, NOW + min(ahead, api_ahead)
-    state = house.group()
+    state = stack.group()
     for _ in range(2):
         state = observe_health(group("a", 3), state, now, BackoffPolicy(), 15 * MINUTE) or GroupState()
         known = state.failure
         assert (known.failures, known.last_failure, known.backoff_until) == (1, happened, happened + 5 * MINUTE)
         assert known.announced == ()
-    house.store.save_group("demo", key("a"), state, house.store.load("demo").versions)
-    house.clock.at += min(ahead, 10 * MINUTE)
-    house.record_failure(failure(occurred_at=NOW + ahead, id="later"))
-    repeated = observe_health(group("a", 3), house.group(), now + 11 * MINUTE, BackoffPolicy(), 15 * MINUTE)
-    assert (repeated or house.group()).failure.failures == 1
+    stack.store.save_group("demo", key("a"), state, stack.store.load("demo").versions)
+    stack.clock.at += min(ahead, 10 * MINUTE)
+    stack.record_failure(failure(occurred_at=NOW + ahead, id="later"))
+    repeated = observe_health(group("a", 3), stack.group(), now + 11 * MINUTE, BackoffPolicy(), 15 * MINUTE)
+    assert (repeated or stack.group()).failure.failures == 1
 
 
 # -- repeats
 @pytest.mark.parametrize("success", [None, NOW])
-def test_a_repeat_requests_a_check_unless_a_success_followed(house: House, success: datetime | None) -> None:
-    house.record_failure(failure())
-    state = replace(house.group(), last_success=success)
-    house.store.save_group("demo", key("a"), state, house.store.load("demo").versions)
-    house.clock.at += 5 * MINUTE
-    assert house.record_failure(failure(id="again")).result is EventResult.KNOWN
-    assert house.checks() == ([NOW] if success else [NOW, NOW + 5 * MINUTE])
+def test_a_repeat_requests_a_check_unless_a_success_followed(stack: Stack, success: datetime | None) -> None:
+    stack.record_failure(failure())
+    state = replace(stack.group(), last_success=success)
+    stack.store.save_group("demo", key("a"), state, stack.store.load("demo").versions)
+    stack.clock.at += 5 * MINUTE
+    assert stack.record_failure(failure(id="again")).result is EventResult.KNOWN
+    assert stack.checks() == ([NOW] if success else [NOW, NOW + 5 * MINUTE])
 
 
 # -- clusters
@@ -402,10 +400,10 @@ def test_a_repeat_requests_a_check_unless_a_success_followed(house: House, succe
     ids=["a name", "the id", "the first known name", "an id precedes a name", "two clusters of one name"],
 )
 def test_a_cluster_is_known_by_its_id_or_a_name(names: dict[str, Any], event: Failure, checked: list[str]) -> None:
-    house = House(**{cluster: {"names": names.get(cluster, [])} for cluster in ("demo", "other")})
-    outcome = house.record_failure(event)
-    assert house.queue.clusters == checked
-    recorded = [cluster for cluster in ("demo", "other") if house.group(cluster=cluster) is not None]
+    stack = Stack(**{cluster: {"names": names.get(cluster, [])} for cluster in ("demo", "other")})
+    outcome = stack.record_failure(event)
+    assert stack.queue.clusters == checked
+    recorded = [cluster for cluster in ("demo", "other") if stack.group(cluster=cluster) is not None]
     if len(checked) == 1:
         assert (outcome.result, recorded) == (EventResult.RECORDED, checked)
     else:
@@ -415,33 +413,33 @@ def test_a_cluster_is_known_by_its_id_or_a_name(names: dict[str, Any], event: Fa
 @pytest.mark.parametrize(
     "given", [failure(cluster="unknown"), failure(cluster="unknown", name=None), called("unknown"), called()]
 )
-def test_an_unregistered_cluster_is_ignored(house: House, given: Failure) -> None:
-    outcome = house.record_failure(given)
+def test_an_unregistered_cluster_is_ignored(stack: Stack, given: Failure) -> None:
+    outcome = stack.record_failure(given)
     assert outcome.result is EventResult.IGNORED
     assert "no such cluster is registered" in outcome.message
-    assert house.queue.clusters == []
+    assert stack.queue.clusters == []
 
 
 def test_an_unreadable_record_has_no_names_and_hides_no_other_cluster() -> None:
-    house = House(demo={"names": ["one"]}, other={})
-    house.store.plant("other", '{"names": 7}')
-    assert house.record_failure(called("one")).result is EventResult.RECORDED
-    assert house.record_failure(called("other", id="event-2")).result is EventResult.IGNORED
-    assert "record of cluster other" in house.record_failure(failure(cluster="other")).message
+    stack = Stack(demo={"names": ["one"]}, other={})
+    stack.store.plant("other", '{"names": 7}')
+    assert stack.record_failure(called("one")).result is EventResult.RECORDED
+    assert stack.record_failure(called("other", id="event-2")).result is EventResult.IGNORED
+    assert "record of cluster other" in stack.record_failure(failure(cluster="other")).message
     assert (
-        house.record_failure(called("other", name=None)).result is EventResult.IGNORED
+        stack.record_failure(called("other", name=None)).result is EventResult.IGNORED
     )  # nor does it say whose events count
 
 
 # -- groups and durations
 def test_a_failure_of_one_machine_api_is_recorded_for_that_one() -> None:
-    house = House(demo={"flavours": ["gardener", "cluster-api"]})
-    house.record_failure(failure(flavour="cluster-api"))
-    assert [one.flavour for one in house.store.load("demo").state.groups] == ["cluster-api"]
+    stack = Stack(demo={"flavours": ["gardener", "cluster-api"]})
+    stack.record_failure(failure(flavour="cluster-api"))
+    assert [one.flavour for one in stack.store.load("demo").state.groups] == ["cluster-api"]
 
 
 def test_a_failure_of_another_machine_api_is_ignored() -> None:
-    outcome = House().record_failure(failure(flavour="openshift"))
+    outcome = Stack().record_failure(failure(flavour="openshift"))
     assert outcome.result is EventResult.IGNORED
     assert "openshift" in outcome.message
 
@@ -449,42 +447,42 @@ def test_a_failure_of_another_machine_api_is_ignored() -> None:
 @pytest.mark.parametrize(("zone", "minutes"), [("a", 1), ("b", 5)])
 def test_a_pool_with_durations_of_its_own_has_them(zone: str, minutes: int) -> None:
     own = {"initial": 60, "longest": 120, "forget_after": 600}
-    house = House(demo={"pools": [{"name": "workers", "min": 1, "max": 9, "backoff": own}]})
-    adopt(house.store, "demo", [key("a"), key("c")], pool="workers")
-    house.store.save_pool(
-        "demo", ADOPTED, PoolState(adopted={str(key("b")): Bounds(1, 3)}), house.store.load("demo").versions
+    stack = Stack(demo={"pools": [{"name": "workers", "min": 1, "max": 9, "backoff": own}]})
+    adopt(stack.store, "demo", [key("a"), key("c")], pool="workers")
+    stack.store.save_pool(
+        "demo", ADOPTED, PoolState(adopted={str(key("b")): Bounds(1, 3)}), stack.store.load("demo").versions
     )
-    house.record_failure(failure(name=f"workers-{zone}", occurred_at=NOW))
-    state = house.group(zone)
+    stack.record_failure(failure(name=f"workers-{zone}", occurred_at=NOW))
+    state = stack.group(zone)
     assert state.failure.backoff_until == NOW + minutes * MINUTE
-    late = house.record_failure(failure(name=f"workers-{zone}", occurred_at=NOW - 11 * MINUTE, id="late"))
+    late = stack.record_failure(failure(name=f"workers-{zone}", occurred_at=NOW - 11 * MINUTE, id="late"))
     assert (late.result is EventResult.KNOWN) == (zone == "a")
 
 
 def test_a_pools_durations_are_not_those_of_another_namespaces_pool_of_the_name() -> None:
     pools = [{"name": "workers", "namespace": "elsewhere", "min": 1, "max": 9, "backoff": {"initial": 60}}]
-    house = House(demo={"pools": pools})
-    house.store.save_pool("demo", ADOPTED, PoolState(adopted={str(key("b")): None}), house.store.load("demo").versions)
-    adopt(house.store, "demo", [key("a")], pool="workers")
-    house.record_failure(failure(occurred_at=NOW))
-    assert house.group().failure.backoff_until == NOW + 5 * MINUTE
+    stack = Stack(demo={"pools": pools})
+    stack.store.save_pool("demo", ADOPTED, PoolState(adopted={str(key("b")): None}), stack.store.load("demo").versions)
+    adopt(stack.store, "demo", [key("a")], pool="workers")
+    stack.record_failure(failure(occurred_at=NOW))
+    assert stack.group().failure.backoff_until == NOW + 5 * MINUTE
 
 
 # -- streams
-def recorded_in(order: list[tuple[int, int]], zones: str = "a") -> tuple[House, dict[str, list[timedelta]]]:
-    """Record failures (happened, received) in seconds after NOW; return the house and the length of each backoff."""
-    house = House()
+def recorded_in(order: list[tuple[int, int]], zones: str = "a") -> tuple[Stack, dict[str, list[timedelta]]]:
+    """Record failures (happened, received) in seconds after NOW; return the stack and the length of each backoff."""
+    stack = Stack()
     ends: dict[str, list[timedelta]] = {zone: [] for zone in zones}
     for number, (happened, at) in enumerate(order):
         zone = zones[happened % len(zones)]
-        house.clock.at = NOW + at * SECOND
-        house.record_failure(
+        stack.clock.at = NOW + at * SECOND
+        stack.record_failure(
             failure(name=f"workers-{zone}", occurred_at=NOW + happened * SECOND, id=f"{happened}-{number}")
         )
-        state = house.group(zone)
+        state = stack.group(zone)
         if state is not None and state.failure.backoff_until is not None:
             ends[zone].append(state.failure.backoff_until - NOW)
-    return house, ends
+    return stack, ends
 
 
 @given(
@@ -526,31 +524,31 @@ class TestProof:
     """What an event shows of the cluster's event source."""
 
     @staticmethod
-    def proven_at(house: House, cluster: str = "demo") -> datetime | None:
-        event_check = house.store.load(cluster).event_check
+    def proven_at(stack: Stack, cluster: str = "demo") -> datetime | None:
+        event_check = stack.store.load(cluster).event_check
         return event_check.proven_at if event_check else None
 
-    def test_an_event_of_a_machine_in_time_is_a_proof_and_requests_no_check(self, house: House) -> None:
-        outcome = house.record_failure(failure(reports=Report.ARRIVAL))
-        assert (outcome.result, self.proven_at(house)) == (EventResult.KNOWN, NOW)
-        assert (house.checks(), house.group()) == ([], None)
+    def test_an_event_of_a_machine_in_time_is_a_proof_and_requests_no_check(self, stack: Stack) -> None:
+        outcome = stack.record_failure(failure(reports=Report.ARRIVAL))
+        assert (outcome.result, self.proven_at(stack)) == (EventResult.KNOWN, NOW)
+        assert (stack.checks(), stack.group()) == ([], None)
 
     def test_of_two_clusters_with_one_name_none_is_proven(self) -> None:
-        house = House(blue={"names": ("shared",)}, green={"names": ("shared",)})
-        house.record_failure(called("shared", reports=Report.ARRIVAL))
-        assert (self.proven_at(house, "blue"), self.proven_at(house, "green")) == (None, None)
+        stack = Stack(blue={"names": ("shared",)}, green={"names": ("shared",)})
+        stack.record_failure(called("shared", reports=Report.ARRIVAL))
+        assert (self.proven_at(stack, "blue"), self.proven_at(stack, "green")) == (None, None)
 
     @pytest.mark.parametrize(
         "fields",
         [{"name": "gone"}, {"name": None}, {"occurred_at": NOW - 31 * SECOND}, {"occurred_at": NOW + 31 * SECOND}],
         ids=["unknown group", "no group", "late", "early"],
     )
-    def test_any_other_event_is_no_proof(self, house: House, fields: dict[str, Any]) -> None:
-        house.record_failure(failure(reports=Report.ARRIVAL, **fields))
-        assert self.proven_at(house) is None
+    def test_any_other_event_is_no_proof(self, stack: Stack, fields: dict[str, Any]) -> None:
+        stack.record_failure(failure(reports=Report.ARRIVAL, **fields))
+        assert self.proven_at(stack) is None
 
-    def test_a_storm_stores_one_proof_an_hour(self, house: House) -> None:
+    def test_a_storm_stores_one_proof_an_hour(self, stack: Stack) -> None:
         for number in range(10):
-            house.clock.at = NOW + number * MINUTE
-            house.record_failure(failure(id=f"event-{number}", reports=Report.ARRIVAL, occurred_at=house.clock.at))
-        assert self.proven_at(house) == NOW
+            stack.clock.at = NOW + number * MINUTE
+            stack.record_failure(failure(id=f"event-{number}", reports=Report.ARRIVAL, occurred_at=stack.clock.at))
+        assert self.proven_at(stack) == NOW

@@ -190,7 +190,7 @@ def test_a_preserved_machine_neither_fences_its_zone_nor_stops_a_trial() -> None
     assert (requested(probing), maxima(probing)[0]) == ((3, 3), 4)
     played = Played([a, b], ANY)
     for _ in range(40):
-        found = played.look(60)
+        found = played.check(60)
         assert [planned.state for planned in found.groups] == [State.HEALTHY, State.HEALTHY]
     assert "keeps 1 replica of machines that Gardener preserves" in reasons(found, "a")
     assert "preserves" not in reasons(found, "b")
@@ -278,7 +278,7 @@ class TestBesideAnAutoscaler:
     def pool(policy: Policy = numbers(6, 12)) -> Played:  # noqa: B008
         """All of PoolMinimum runs; then zone a loses two machines and is fenced."""
         pool = Played(zones((2, 2, 2)), policy)
-        pool.look()
+        pool.check()
         pool.groups[0] = replace(pool.groups[0], running=0)
         pool.state = replace(pool.state, groups={key("a"): in_backoff()})
         return pool
@@ -286,29 +286,29 @@ class TestBesideAnAutoscaler:
     @staticmethod
     def waiting() -> Played:
         pool = TestBesideAnAutoscaler.pool()
-        assert requested(pool.look(60)) == (0, 2, 2)
+        assert requested(pool.check(60)) == (0, 2, 2)
         assert pool.next_check() == 15
         return pool
 
     def test_what_it_orders_for_the_pods_is_not_ordered_twice(self) -> None:
         pool = self.waiting()
-        pool.look(5, b=3, c=3)
+        pool.check(5, b=3, c=3)
         for _ in range(5):
-            assert requested(pool.look(15)) == (0, 3, 3)
+            assert requested(pool.check(15)) == (0, 3, 3)
 
     def test_what_it_does_not_order_is_raised_once_requested_is_steady(self) -> None:
         pool = self.waiting()
-        assert requested(pool.look(14)) == (0, 2, 2)
-        assert requested(pool.look(1)) == (0, 3, 3)
+        assert requested(pool.check(14)) == (0, 2, 2)
+        assert requested(pool.check(1)) == (0, 3, 3)
 
     def test_each_change_restarts_the_wait(self) -> None:
         pool = self.waiting()
-        pool.look(10, b=3)
-        assert requested(pool.look(14)) == (0, 3, 2)
-        assert requested(pool.look(1)) == (0, 3, 3)
+        pool.check(10, b=3)
+        assert requested(pool.check(14)) == (0, 3, 2)
+        assert requested(pool.check(1)) == (0, 3, 3)
 
     def test_without_one_the_minimum_is_raised_at_once(self) -> None:
-        assert requested(self.pool(replace(numbers(6, 12), autoscaler=False)).look(60)) == (0, 3, 3)
+        assert requested(self.pool(replace(numbers(6, 12), autoscaler=False)).check(60)) == (0, 3, 3)
 
 
 class TestWhereEvenkeelOrdersForPods:

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from evenkeel.adapters.aws.table import Table
 from evenkeel.application.errors import StateRefusedError, StateUnavailableError
 from tests.builders import zones
-from tests.house import House
+from tests.stack import Stack
 
 TOO_LARGE = "table evenkeel: CLUSTER#demo POOL#x: ValidationException: Item size has exceeded the maximum allowed size"
 
@@ -56,41 +56,41 @@ def test_a_write_that_may_succeed_later_is_not_refused(code: str) -> None:
     assert not isinstance(caught.value, StateRefusedError)
 
 
-def refuse_pools(house: House) -> None:
+def refuse_pools(stack: Stack) -> None:
     """Refuse the next write of a pool's item."""
 
     def refuse(sort_key: str) -> None:
         if sort_key.startswith("POOL#"):
             raise StateRefusedError(TOO_LARGE)
-        house.store.before_write.append(refuse)
+        stack.store.before_write.append(refuse)
 
-    house.store.before_write.append(refuse)
+    stack.store.before_write.append(refuse)
 
 
 def test_a_pool_item_that_is_never_stored_is_an_incident_until_it_is() -> None:
-    house = House(zones((3, 2, 2), bounds=[(0, 9)] * 3))
+    stack = Stack(zones((3, 2, 2), bounds=[(0, 9)] * 3))
     for _ in range(2):
-        refuse_pools(house)
-        summary = house.run()
+        refuse_pools(stack)
+        summary = stack.run()
         assert summary.message == f"demo: its state is not stored: {TOO_LARGE}"
         assert summary.written == 0, "nothing is written whose journal is not stored"
-    (opened,) = [detail for kind, detail in house.bus.published if kind == "Incident Opened"]
+    (opened,) = [detail for kind, detail in stack.bus.published if kind == "Incident Opened"]
     assert (opened["kind"], opened["pool"], opened["severity"]) == ("writes-refused", None, "warning")
     assert "Item size has exceeded" in opened["message"]
-    house.store.before_write.clear()
-    house.run()
-    assert [kind for kind in house.bus.types if kind.startswith("Incident")] == ["Incident Opened", "Incident Closed"]
+    stack.store.before_write.clear()
+    stack.run()
+    assert [kind for kind in stack.bus.types if kind.startswith("Incident")] == ["Incident Opened", "Incident Closed"]
 
 
 def test_a_request_that_a_run_refuses_for_its_age_is_an_event() -> None:
-    house = House(zones((3, 2, 2), bounds=[(0, 9)] * 3))
-    house.ask("scale-up", pool="workers", nodes=2)
-    house.clock.at += timedelta(minutes=61)
-    house.run()
-    (record,) = house.store.load("demo").scale_requests.values()
-    (refused,) = [detail for kind, detail in house.bus.published if kind == "Scale Request Refused"]
+    stack = Stack(zones((3, 2, 2), bounds=[(0, 9)] * 3))
+    stack.ask("scale-up", pool="workers", nodes=2)
+    stack.clock.at += timedelta(minutes=61)
+    stack.run()
+    (record,) = stack.store.load("demo").scale_requests.values()
+    (refused,) = [detail for kind, detail in stack.bus.published if kind == "Scale Request Refused"]
     assert (refused["cluster"], refused["id"], refused["nodes"], refused["pool"]) == ("demo", record.id, 2, "workers")
     assert refused["message"] == record.result
     assert record.result.startswith("refused: ")
-    house.run()
-    assert house.bus.types.count("Scale Request Refused") == 1
+    stack.run()
+    assert stack.bus.types.count("Scale Request Refused") == 1

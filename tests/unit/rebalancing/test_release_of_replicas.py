@@ -35,7 +35,7 @@ def released(waiting: int | None = 3, policy: Policy | None = None, **fields: ob
     """A pool right after zone a gave up its three replicas; None: pods are not read."""
     groups = zones((3, 3, 3), running=(0, 3, 3), template=template(), **fields)
     play = Played(groups, policy or numbers(0, 12), ClusterState(groups={key("a"): in_backoff()}))
-    found = play.look()
+    found = play.check()
     assert requested(found) == (0, 3, 3)
     if waiting is not None:
         play.workload = workload(waiting, play.groups)
@@ -53,8 +53,8 @@ def totals(found: PoolPlan) -> tuple[int, int]:
 
 def ordered(play: Played) -> int:
     """The requested nodes once the order for the release is due."""
-    play.look(CLOSES)
-    return sum(requested(play.look(ORDERS - CLOSES)))
+    play.check(CLOSES)
+    return sum(requested(play.check(ORDERS - CLOSES)))
 
 
 def change(play: Played, zone: str, **fields: Any) -> None:
@@ -77,15 +77,15 @@ def arrive(play: Played) -> None:
 class TestOrder:
     def test_evenkeel_orders_after_two_loops_without_an_order(self) -> None:
         play = released()
-        assert sum(maxima(play.look(CLOSES - 1))) == 12
+        assert sum(maxima(play.check(CLOSES - 1))) == 12
         assert play.next_check() == 1
-        found = play.look(1)
+        found = play.check(1)
         assert (requested(found), maxima(found)) == ((0, 3, 3), (0, 3, 3))
         assert rules(found, "b") >= {Rule.CLOSED_FOR_ORDER}
         assert "so Evenkeel orders up to 3 after 2026-01-15T12:00:50Z" in " ".join(sentences(found.groups[1].reasons))
-        assert sum(requested(play.look(9))) == 6
+        assert sum(requested(play.check(9))) == 6
         assert play.next_check() == 1
-        found = play.look(1)
+        found = play.check(1)
         assert sum(requested(found)) == 9
         assert requested(found) == maxima(found)
         assert "for pending pods" in " ".join(sentences(found.groups[1].reasons))
@@ -94,11 +94,11 @@ class TestOrder:
         play = released()
         ordered(play)
         for _ in range(4):
-            assert totals(play.look(15)) == (9, 9)
+            assert totals(play.check(15)) == (9, 9)
         arrive(play)
         play.workload = workload(3, play.groups)  # they fit none of the new nodes
         for _ in range(10):
-            found = play.look(60)
+            found = play.check(60)
             assert sum(requested(found)) == 9
         assert memory(play) is None
         assert sum(maxima(found)) == 12
@@ -107,67 +107,67 @@ class TestOrder:
         play = released()
         ordered(play)
         play.workload = workload(5, play.groups)
-        found = play.look(60)
+        found = play.check(60)
         assert totals(found) == (9, 11)
         assert any(Rule.OPEN_FOR_PODS in rules(found, zone) for zone in "bc")
         play.groups = [
             replace(g, requested=bounds.max) for g in play.groups if (bounds := g.bounds) is not None
         ]  # the autoscaler's order
-        assert totals(play.look(60)) == (11, 11)
+        assert totals(play.check(60)) == (11, 11)
 
     def test_the_zone_opened_for_more_pods_is_not_the_one_that_seems_broken(self) -> None:
         groups = zones((7, 1, 1), running=(0, 1, 1), template=template())
         play = Played(groups, numbers(0, 16), ClusterState(groups={key("a"): in_backoff()}))
-        play.look()
+        play.check()
         play.workload = workload(7, play.groups)
-        play.look(CLOSES)
-        found = play.look(ORDERS - CLOSES)
+        play.check(CLOSES)
+        found = play.check(ORDERS - CLOSES)
         assert sorted(requested(found)) == [0, 4, 5]
         broken = requested(found).index(5)  # 4 awaited, one runs
         for nodes in (1, 2):  # the second time, what the autoscaler has ordered itself does not count
             play.workload = workload(7 + nodes, play.groups)
-            found = play.look(60)
+            found = play.check(60)
             assert (sum(maxima(found)), maxima(found)[broken]) == (9 + nodes, 5)
             play.groups = [replace(g, requested=g.bounds.max) if g.bounds else g for g in play.groups]
 
     def test_pods_seen_within_a_minute_of_the_order_get_the_rest(self) -> None:
         play = released(waiting=1)  # of three: the list was not whole, or their scheduler had not tried them
         assert ordered(play) == 7
-        play.look(15)
+        play.check(15)
         play.workload = workload(3, play.groups)
-        assert sum(requested(play.look(15))) == 9
+        assert sum(requested(play.check(15))) == 9
 
     def test_pods_that_come_later_are_left_to_the_autoscaler(self) -> None:
         play = released(waiting=1)
         ordered(play)
         for _ in range(5):
-            play.look(15)
+            play.check(15)
         play.workload = workload(3, play.groups)
         for _ in range(4):
-            assert totals(play.look(15)) == (7, 9)
+            assert totals(play.check(15)) == (7, 9)
 
     def test_a_release_is_kept_while_no_zone_can_take_a_node(self) -> None:
         play = released()
-        play.look(CLOSES)
+        play.check(CLOSES)
         play.groups = [replace(each, frozen_because=Reason.of(Rule.FROZEN_BY_CONTROLLER)) for each in play.groups]
         for _ in range(8):
-            assert sum(requested(play.look(15))) == 6
+            assert sum(requested(play.check(15))) == 6
         play.groups = [replace(each, frozen_because=None) for each in play.groups]
         for _ in range(3):
-            found = play.look(15)
+            found = play.check(15)
         assert sum(requested(found)) == 9
 
     @pytest.mark.parametrize("nodes", [-1, 1])
     def test_an_operators_request_precedes_the_order_and_counts(self, nodes: int) -> None:
         play = released()
-        play.look(CLOSES)
+        play.check(CLOSES)
         request = ScaleRequest(id="r1", nodes=nodes, at=play.now, pool="workers")
         play.state = replace(play.state, scale_requests=(request,))
-        found = play.look(ORDERS - CLOSES)
+        found = play.check(ORDERS - CLOSES)
         assert (found.request.current, sum(requested(found))) == (request, 6 + nodes)
         play.state = replace(play.state, scale_requests=())
         for _ in range(3):
-            found = play.look(15)
+            found = play.check(15)
         assert nodes == -1 or sum(requested(found)) == 9
 
     @pytest.mark.parametrize(
@@ -187,53 +187,53 @@ class TestOrder:
     def test_the_order_keeps_pool_maximum_and_zone_max(self) -> None:
         assert ordered(released(policy=numbers(0, 8))) == 8
         play = released(zone_max=4)
-        play.look(CLOSES)
-        assert requested(play.look(ORDERS - CLOSES)) == (0, 4, 4)
+        play.check(CLOSES)
+        assert requested(play.check(ORDERS - CLOSES)) == (0, 4, 4)
 
     @pytest.mark.parametrize("taken", [{"b": 4, "c": 5}, {"a": 3}])
     def test_a_release_that_was_taken_is_forgotten_at_once(self, taken: dict[str, int]) -> None:
         play = released()
         if "a" in taken:
             play.state = replace(play.state, groups={})
-        play.look(15, **taken)
+        play.check(15, **taken)
         assert memory(play) is None
-        assert play.look(60).release.asks_waiting is False
+        assert play.check(60).release.asks_waiting is False
 
     def test_the_pool_is_closed_for_a_whole_loop_before_the_order(self) -> None:
         play = released()
-        found = play.look(70)
+        found = play.check(70)
         assert (requested(found), maxima(found)) == ((0, 3, 3), (0, 3, 3))
-        found = play.look(9)
+        found = play.check(9)
         assert (sum(requested(found)), play.next_check()) == (6, 1)
-        assert sum(requested(play.look(1))) == 9
+        assert sum(requested(play.check(1))) == 9
 
     def test_the_order_waits_for_a_writer_that_opened_the_pool_again(self) -> None:
         play = released()
-        play.look(CLOSES)
+        play.check(CLOSES)
         change(play, "b", bounds=Bounds(0, 9))
-        found = play.look(ORDERS - CLOSES)
+        found = play.check(ORDERS - CLOSES)
         assert (requested(found), maxima(found)) == ((0, 3, 3), (0, 3, 3))
-        assert sum(requested(play.look(10))) == 9
+        assert sum(requested(play.check(10))) == 9
 
     def test_the_order_waits_for_open_bounds_of_a_probing_zone(self) -> None:
         play = released()
         play.state = replace(play.state, groups={**play.state.groups, key("c"): after_backoff()})
-        play.look(CLOSES)
+        play.check(CLOSES)
         change(play, "c", bounds=Bounds(0, 9))
-        assert sum(requested(play.look(ORDERS - CLOSES))) == 6
+        assert sum(requested(play.check(ORDERS - CLOSES))) == 6
 
     def test_the_order_does_not_wait_for_bounds_that_evenkeel_may_not_write(self) -> None:
         play = released(policy=numbers(0, 30))
-        play.look(CLOSES)
+        play.check(CLOSES)
         change(play, "b", bounds=Bounds(0, 9), bounds_held=True)
-        assert sum(requested(play.look(ORDERS - CLOSES))) == 9
+        assert sum(requested(play.check(ORDERS - CLOSES))) == 9
 
     def test_the_order_does_not_wait_for_the_one_node_of_an_owners_minimum(self) -> None:
         play = released()
         change(play, "c", requested=0, running=0, least_max=1)
-        play.look(CLOSES)
+        play.check(CLOSES)
         assert [g.bounds.max for g in play.groups if g.bounds is not None and g.identity.zone == "c"] == [1]
-        assert sum(requested(play.look(ORDERS - CLOSES))) == 6
+        assert sum(requested(play.check(ORDERS - CLOSES))) == 6
 
     def test_a_loss_in_one_zone_is_not_a_gain_in_another(self) -> None:
         release = Release(at=NOW, replicas=3, requested={"b": 3, "c": 3})
@@ -241,24 +241,24 @@ class TestOrder:
 
     def test_a_slower_autoscaler_has_more_time(self) -> None:
         play = released(policy=replace(numbers(0, 12), autoscaler_loop=timedelta(seconds=30)))
-        play.look(15)
+        play.check(15)
         assert play.next_check() == 45
-        play.look(45)
-        assert sum(requested(play.look(29))) == 6
-        assert sum(requested(play.look(1))) == 9
+        play.check(45)
+        assert sum(requested(play.check(29))) == 6
+        assert sum(requested(play.check(1))) == 9
 
     def test_a_probing_zone_gets_no_node_and_offers_none(self) -> None:
         play = released()
         play.state = replace(play.state, groups={key("a"): replace(in_backoff(), backoff_until=NOW)})
-        found = play.look(CLOSES)
+        found = play.check(CLOSES)
         assert (found.groups[0].state, maxima(found)) == (State.PROBING, (0, 3, 3))
-        assert requested(play.look(ORDERS - CLOSES))[0] == 0
+        assert requested(play.check(ORDERS - CLOSES))[0] == 0
 
     def test_a_paused_pool_gets_none(self) -> None:
         play = released()
         play.policy = replace(play.policy, paused={"workers": None})
         for seconds in (CLOSES, ORDERS - CLOSES, 60):
-            assert requested(play.look(seconds)) == (0, 3, 3)
+            assert requested(play.check(seconds)) == (0, 3, 3)
 
 
 def step_by_step(max_step: int, waiting: int = 3) -> Played:
@@ -275,54 +275,54 @@ class TestMaxStep:
         play = step_by_step(1)
         play.workload = workload(1, play.groups)
         for seconds in (15, 60):
-            assert totals(play.look(seconds)) == (7, 7)
+            assert totals(play.check(seconds)) == (7, 7)
         play.workload = workload(2, play.groups)
-        assert totals(play.look(60)) == (7, 8)
+        assert totals(play.check(60)) == (7, 8)
 
     def test_a_pool_opened_between_steps_is_closed_for_a_loop(self) -> None:
         play = step_by_step(1)
         play.policy, policy = replace(play.policy, paused={"workers": None}), play.policy
-        assert sum(maxima(play.look(5))) == 12
+        assert sum(maxima(play.check(5))) == 12
         play.policy = policy
-        assert totals(play.look(20)) == (7, 7)
-        assert sum(requested(play.look(10))) == 8
+        assert totals(play.check(20)) == (7, 7)
+        assert sum(requested(play.check(10))) == 8
 
 
 class TestWaitingPods:
     def test_without_a_view_nothing_is_ordered_and_nothing_closed(self) -> None:
         play = released(waiting=None)
         for _ in range(40):
-            assert totals(play.look(60)) == (6, 12)
+            assert totals(play.check(60)) == (6, 12)
         assert memory(play) is None
 
     def test_a_release_ends_after_two_checks_without_waiting_pods(self) -> None:
         play = released(waiting=0)
-        found = play.look(CLOSES)
+        found = play.check(CLOSES)
         assert sum(maxima(found)) == 12
         assert memory(play) is not None
         assert play.next_check() == 60
-        play.look(59)
+        play.check(59)
         assert memory(play) is not None
-        play.look(1)
+        play.check(1)
         assert memory(play) is None
 
     @pytest.mark.parametrize("empty", [Workload(), None])
     def test_one_empty_list_before_the_order_does_not_end_the_release(self, empty: Workload | None) -> None:
         play = released()
-        play.look(CLOSES)
+        play.check(CLOSES)
         there = play.workload
         play.workload = empty
-        play.look(5)
+        play.check(5)
         play.workload = there
-        play.look(5)
-        assert sum(requested(play.look(10))) == 9
+        play.check(5)
+        assert sum(requested(play.check(10))) == 9
 
     def test_a_check_with_waiting_pods_between_keeps_the_release(self) -> None:
         play = released()
         there = play.workload
         for waiting in (Workload(), there, Workload()):
             play.workload = waiting
-            play.look(CLOSES)
+            play.check(CLOSES)
         assert memory(play) is not None
 
     @pytest.mark.parametrize("unknown", ["pods", "nodes"])
@@ -334,13 +334,13 @@ class TestWaitingPods:
             play.groups = [replace(group, running=0, template=None) for group in play.groups]
             play.workload = workload(3, [])
         for _ in range(3):
-            assert sum(requested(play.look(60))) == 6
+            assert sum(requested(play.check(60))) == 6
         assert memory(play) is not None
 
     def test_pods_are_read_only_after_the_autoscalers_time(self) -> None:
         play = released(waiting=None)
-        assert play.look(CLOSES - 1).release.asks_waiting is False
-        assert play.look(1).release.asks_waiting is True
+        assert play.check(CLOSES - 1).release.asks_waiting is False
+        assert play.check(1).release.asks_waiting is True
 
 
 STOPS: dict[str, dict[str, object]] = {
@@ -361,16 +361,16 @@ class TestStopping:
         play = released()
         for seconds in (CLOSES, ORDERS - CLOSES, 30):
             if play.now < NOW + timedelta(seconds=after):
-                found = play.look(seconds)
+                found = play.check(seconds)
         assert sum(maxima(found)) < 12
         before = requested(found)
         play.policy = replace(play.policy, **STOPS[why])  # type: ignore[arg-type]
-        found = play.look(5)
+        found = play.check(5)
         assert (found.mode.opens, requested(found), sum(maxima(found))) == (True, before, 12)
         assert Rule.OPENED in rules(found, "b")
         (pool,) = play.state.pools.values()
         assert (pool.closed_at, pool.release is None) == (None, False)
-        assert play.look(60).mode.opens is False
+        assert play.check(60).mode.opens is False
 
     def test_a_pool_that_is_live_in_a_cluster_in_dry_run_goes_on(self) -> None:
         play = released()
@@ -379,36 +379,36 @@ class TestStopping:
 
     def test_after_a_short_pause_the_order_goes_on(self) -> None:
         play = released()
-        play.look(CLOSES)
+        play.check(CLOSES)
         play.policy, policy = replace(play.policy, paused={"workers": None}), play.policy
-        play.look(5)
+        play.check(5)
         play.policy = policy
-        assert (sum(requested(play.look(60))), sum(requested(play.look(9)))) == (6, 6)
-        assert sum(requested(play.look(1))) == 9
+        assert (sum(requested(play.check(60))), sum(requested(play.check(9)))) == (6, 6)
+        assert sum(requested(play.check(1))) == 9
 
     def test_a_group_that_cannot_be_written_is_opened_as_soon_as_it_can(self) -> None:
         play = released()
-        play.look(CLOSES)
+        play.check(CLOSES)
         change(play, "b", frozen_because=Reason.of(Rule.ROLLING_SETS))
         play.policy = replace(play.policy, paused={"workers": None})
-        assert maxima(play.look(5))[1] == 3
+        assert maxima(play.check(5))[1] == 3
         change(play, "b", frozen_because=None)
-        assert sum(maxima(play.look(60))) == 12
+        assert sum(maxima(play.check(60))) == 12
 
     def test_moved_machines_keep_no_zone_closed(self) -> None:
         groups = zones((3, 3, 3), running=(0, 3, 3), template=template())
         policy = numbers(0, 20, on_failure=OnFailure.MOVE)
         play = Played(groups, policy, ClusterState(groups={key("a"): in_backoff()}))
-        found = play.look()
+        found = play.check()
         assert sum(maxima(found)) == sum(requested(found)) == 9
         play.policy = replace(policy, paused={"workers": None})
-        assert sum(maxima(play.look(5))) == 20
+        assert sum(maxima(play.check(5))) == 20
 
     def test_a_restore_replaces_it(self) -> None:
         play = released()
-        play.look(CLOSES)
+        play.check(CLOSES)
         play.policy = replace(play.policy, restoring=True, paused={"workers": None})
-        found = play.look(5)
+        found = play.check(5)
         assert found.mode.opens is False
         (pool,) = play.state.pools.values()
         assert pool.closed_at is None
@@ -427,7 +427,7 @@ class TestMemory:
     def test_another_treatment_of_failures_ends_it(self, on_failure: OnFailure) -> None:
         play = released()
         play.policy = numbers(0, 12, on_failure=on_failure)
-        play.look(15)
+        play.check(15)
         assert memory(play) is None
 
     def test_without_an_autoscaler_no_release_is_stored(self) -> None:
@@ -436,15 +436,15 @@ class TestMemory:
     def test_a_planned_release_is_not_stored(self) -> None:
         groups = zones((3, 3, 3), running=(0, 3, 3))
         play = Played(groups, numbers(0, 12), ClusterState(groups={key("a"): in_backoff()}))
-        assert play.look().next_state.release is None
+        assert play.check().next_state.release is None
 
     def test_a_second_release_adds_to_what_is_left_of_the_first(self) -> None:
         play = released(waiting=4)
-        play.look(20, c=4)
+        play.check(20, c=4)
         play.groups = [replace(g, running=2) if g.identity.zone == "b" else g for g in play.groups]
         play.state = replace(play.state, groups={**play.state.groups, key("b"): in_backoff()})
         play.workload = workload(4, play.groups)
-        assert requested(play.look(10)) == (0, 2, 4)
+        assert requested(play.check(10)) == (0, 2, 4)
         left = memory(play)
         assert left is not None
         assert left.replicas == 3
@@ -452,7 +452,7 @@ class TestMemory:
 
     def test_it_ends_after_the_autoscalers_longest_backoff(self) -> None:
         play = released(waiting=None)
-        play.look(RELEASE_KEPT.total_seconds() - 1)
+        play.check(RELEASE_KEPT.total_seconds() - 1)
         assert memory(play) is not None
-        play.look(1)
+        play.check(1)
         assert memory(play) is None

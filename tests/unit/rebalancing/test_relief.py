@@ -88,7 +88,7 @@ class Seed:
         worker = ShootWorker(name=POOL, minimum=self.minimum, maximum=self.maximum, zones=tuple(self.zones))
         return replace(Shoot(ref=SHOOT, workers=(worker,), generation=1), **self.shoot_fields)
 
-    def look(self, minutes: float = 0) -> PoolPlan:
+    def check(self, minutes: float = 0) -> PoolPlan:
         """Check after so many minutes; the plan is stored, and nothing is written."""
         self.now += minutes * MINUTE
         groups = self.groups()
@@ -113,7 +113,7 @@ class Seed:
 
     def write(self, minutes: float = 0, *, dies: str = "") -> int | None:
         """Check and write, by a run that may die "before" or "after" the patch; return what was written."""
-        step = self.look(minutes).relief
+        step = self.check(minutes).relief
         if step is None:
             return None
         self.remember(step.before)
@@ -156,7 +156,7 @@ def dead_for_long(*replicas: int, zone: str = "a", **fields: Any) -> Seed:
     """A seed whose zone has been dead for as long as relief waits."""
     seed = Seed(*replicas, **fields)
     seed.outage(zone)
-    assert notes(seed.look()) == [Rule.RELIEF_WAITS]
+    assert notes(seed.check()) == [Rule.RELIEF_WAITS]
     seed.now += PATIENCE
     return seed
 
@@ -172,12 +172,12 @@ def relieved() -> Seed:
 def test_relief_waits_and_then_lets_healthy_zones_have_all_the_pool_may_have() -> None:
     seed = Seed(1, 3, 3)
     seed.outage("a")
-    pool = seed.look()
+    pool = seed.check()
     assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_WAITS])
     assert seed.seen is not None
     assert seed.seen.check_at is not None
     assert seed.seen.check_at <= NOW + PATIENCE
-    assert seed.look(4).relief is None
+    assert seed.check(4).relief is None
     assert seed.write(1) == 12
     assert sum(shares(12, 3)[1:]) == 9 - 1
 
@@ -185,22 +185,22 @@ def test_relief_waits_and_then_lets_healthy_zones_have_all_the_pool_may_have() -
 def test_a_raised_maximum_is_written_once_and_is_no_desired_bound() -> None:
     seed = relieved()
     for _ in range(3):
-        pool = seed.look(3)
+        pool = seed.check(3)
         assert (pool.relief, pool.max, notes(pool)) == (None, 9, [Rule.RELIEF_STANDS])
     assert [share.desired for origin in pool.report.origins for share in origin.owners] == [0, 9]
 
 
 def test_the_shoot_is_read_only_for_a_zone_dead_for_long_or_a_raised_maximum() -> None:
     seed = Seed(1, 3, 3)
-    seed.look()
+    seed.check()
     assert shoots_asked_for(seed.state, seed.now) == frozenset()
     seed.outage("a")
-    seed.look()
+    seed.check()
     assert shoots_asked_for(seed.state, seed.now) == frozenset()
     assert shoots_asked_for(seed.state, seed.now + PATIENCE) == {SEED}
     seed.write(5)
     seed.dead = {}
-    seed.look()
+    seed.check()
     assert shoots_asked_for(seed.state, seed.now) == {SEED}
 
 
@@ -208,7 +208,7 @@ def test_switched_off_nothing_is_stored() -> None:
     seed = Seed(1, 3, 3, policy=OFF)
     seed.outage("a")
     for _ in range(3):
-        pool = seed.look(10)
+        pool = seed.check(10)
         assert (pool.relief, pool.next_state.relief, notes(pool)) == (None, None, [])
 
 
@@ -219,8 +219,8 @@ def test_quota_configuration_and_a_zone_shift_are_not_relieved(kind: FailureClas
         seed.outage("a", kind=kind)
     else:
         seed.state = ClusterState(zones={"a": NOW + timedelta(hours=2)})
-    seed.look()
-    pool = seed.look(30)
+    seed.check()
+    pool = seed.check(30)
     assert (pool.relief, kind or pool.next_state.relief) == (None, kind)
 
 
@@ -228,8 +228,8 @@ def test_a_healthy_check_starts_the_wait_again() -> None:
     seed = Seed(1, 3, 3)
     for failing, minutes, relief in ((True, 0, False), (False, 4, False), (True, 1, False), (True, 4, False)):
         seed.dead = {"a": FailureClass.CAPACITY} if failing else {}
-        assert (seed.look(minutes).relief is not None) is relief
-    assert seed.look(1).relief is not None
+        assert (seed.check(minutes).relief is not None) is relief
+    assert seed.check(1).relief is not None
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_nothing_is_written_where_it_would_not_help(
     replicas: tuple[int, ...], fields: dict[str, Any], rule: Rule
 ) -> None:
     seed = dead_for_long(*replicas, **fields)
-    pool = seed.look()
+    pool = seed.check()
     assert (pool.relief, notes(pool)) == (None, [rule])
 
 
@@ -254,9 +254,9 @@ def test_relief_waits_for_a_machine_on_its_way_to_the_dead_zone() -> None:
     seed.replicas["a"] = 2
     seed.group_fields = {"a": {"machines": (machine,)}}
     seed.backoff = timedelta(0)
-    assert notes(seed.look(1)) == [Rule.RELIEF_TRIED]
+    assert notes(seed.check(1)) == [Rule.RELIEF_TRIED]
     seed.backoff = 4 * MINUTE
-    assert seed.look(1).relief is not None, "its next failure"
+    assert seed.check(1).relief is not None, "its next failure"
 
 
 TWO_WORKERS = OwnerRef(kind="Worker", namespace=SEED, name="main", part="other", uid="worker")
@@ -278,7 +278,7 @@ OTHER_ZONES = (ShootWorker(name=POOL, minimum=0, maximum=9, zones=("a", "b", "x"
 def test_nothing_is_written_where_it_cannot_be(rule: Rule, change: Callable[[Seed], None]) -> None:
     seed = dead_for_long(1, 3, 3)
     change(seed)
-    pool = seed.look()
+    pool = seed.check()
     assert (pool.relief, notes(pool), pool.mode.valid) == (None, [rule], True)
 
 
@@ -295,13 +295,13 @@ OBSTACLES = [
 def test_a_shoot_that_is_not_reconciled_is_not_written(obstacle: Reason) -> None:
     seed = dead_for_long(1, 3, 3)
     seed.shoot_fields = {"obstacle": obstacle}
-    pool = seed.look()
+    pool = seed.check()
     assert (pool.relief, notes(pool)) == (None, [obstacle.rule])
     seed.shoot_fields = {}
     assert seed.write(1) == 12
     seed.follow()
     seed.dead, seed.shoot_fields = {}, {"obstacle": obstacle}
-    assert (seed.look(10).relief, notes(seed.look())) == (None, [obstacle.rule])
+    assert (seed.check(10).relief, notes(seed.check())) == (None, [obstacle.rule])
 
 
 def test_a_limit_of_the_cloud_profile_is_kept() -> None:
@@ -312,22 +312,22 @@ def test_a_limit_of_the_cloud_profile_is_kept() -> None:
 
 def test_a_refusal_is_reported_and_retried_after_an_hour_or_a_change() -> None:
     seed = dead_for_long(1, 3, 3)
-    step = seed.look().relief
+    step = seed.check().relief
     assert step is not None
     seed.remember(refused(step, "quota exceeded: cpu", seed.now))
-    pool = seed.look(1)
+    pool = seed.check(1)
     assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_REFUSED])
     assert "quota exceeded: cpu" in sentence(pool.report.notes[-1])
-    assert seed.look(58).relief is None
-    assert seed.look(2).relief is not None, "after an hour it is asked again"
+    assert seed.check(58).relief is None
+    assert seed.check(2).relief is not None, "after an hour it is asked again"
     seed.shoot_fields = {"generation": 2}
     seed.now -= timedelta(minutes=30)
-    assert seed.look().relief is not None, "and once the Shoot has changed"
+    assert seed.check().relief is not None, "and once the Shoot has changed"
 
 
 def test_the_maximum_rises_further_as_nodes_go_from_the_dead_zone_and_never_falls() -> None:
     seed = dead_for_long(3, 3, 3, maximum=9)
-    assert notes(seed.look()) == [Rule.RELIEF_SUFFICES]
+    assert notes(seed.check()) == [Rule.RELIEF_SUFFICES]
     seed.nodes(a=1)
     assert seed.write(1) == 12
     seed.follow()
@@ -342,17 +342,17 @@ def test_the_maximum_returns_once_every_zone_is_healthy_and_no_node_is_lost() ->
     seed = relieved()
     seed.nodes(b=4, c=4)
     seed.dead = {}
-    assert notes(seed.look(20)) == [Rule.RELIEF_KEEPS]
+    assert notes(seed.check(20)) == [Rule.RELIEF_KEEPS]
     seed.replicas |= {"b": 3, "c": 3}
     seed.running |= {"b": 3}
-    assert notes(seed.look(1)) == [Rule.RELIEF_KEEPS], "it still runs"
+    assert notes(seed.check(1)) == [Rule.RELIEF_KEEPS], "it still runs"
     seed.running |= {"c": 3}
     assert seed.write(1) == 9
-    assert notes(seed.look(1)) == []
+    assert notes(seed.check(1)) == []
     before = dict(seed.replicas)
     seed.follow()
     assert seed.replicas == before
-    assert seed.look(1).next_state.relief is None
+    assert seed.check(1).next_state.relief is None
 
 
 def test_nodes_that_join_before_the_lower_maximum_is_carried_out_are_kept() -> None:
@@ -369,14 +369,14 @@ def test_nodes_that_join_before_the_lower_maximum_is_carried_out_are_kept() -> N
 def test_a_new_desired_maximum_is_reported_once_and_obeyed() -> None:
     seed = relieved()
     seed.maximum = 10
-    pool = seed.look(6)
+    pool = seed.check(6)
     assert pool.relief is None
     assert [problem_text(problem) for problem in pool.new_intents] == [
         "Shoot garden-demo/main now has bounds 0 to 10, which Evenkeel did not write: "
         "Evenkeel uses these bounds from now on"
     ]
     seed.follow()
-    pool = seed.look(1)
+    pool = seed.check(1)
     assert (pool.relief, pool.max, pool.new_intents) == (None, 10, ())
 
 
@@ -384,21 +384,21 @@ def test_a_desired_maximum_below_the_running_nodes_is_obeyed() -> None:
     seed = relieved()
     seed.replicas |= {"b": 4, "c": 4}
     seed.maximum = 5
-    assert (seed.look(6).relief, seed.look(1).relief) == (None, None)
+    assert (seed.check(6).relief, seed.check(1).relief) == (None, None)
 
 
 def test_a_maximum_that_was_set_back_is_left_until_the_next_outage() -> None:
     seed = dead_for_long(1, 3, 3)
     seed.write()
-    seed.look(1)
+    seed.check(1)
     seed.maximum = 9
-    assert notes(seed.look(10)) == [Rule.RELIEF_PUT_BACK]
+    assert notes(seed.check(10)) == [Rule.RELIEF_PUT_BACK]
     seed.follow()
-    assert notes(seed.look(60)) == [Rule.RELIEF_PUT_BACK]
+    assert notes(seed.check(60)) == [Rule.RELIEF_PUT_BACK]
     seed.dead = {}
-    assert seed.look(1).next_state.relief is None
+    assert seed.check(1).next_state.relief is None
     seed.outage("a")
-    seed.look(1)
+    seed.check(1)
     assert seed.write(5) == 12
 
 
@@ -406,18 +406,18 @@ def test_a_maximum_that_was_set_back_is_left_until_the_next_outage() -> None:
 def test_a_run_that_dies_at_the_write_is_no_desired_bound(dies: str) -> None:
     seed = dead_for_long(1, 3, 3)
     seed.write(dies=dies)
-    assert seed.look(1).max == 9
+    assert seed.check(1).max == 9
     seed.write(1)
     assert seed.maximum == 12
     seed.follow()
-    assert seed.look(1).max == 9
+    assert seed.check(1).max == 9
     seed.dead = {}
     seed.write(10, dies=dies)
-    assert seed.look(1).max == 9
+    assert seed.check(1).max == 9
     seed.write(6)
     assert seed.maximum == 9
     seed.follow()
-    assert (seed.look(1).max, seed.state.pools[ID].relief) == (9, None)
+    assert (seed.check(1).max, seed.state.pools[ID].relief) == (9, None)
 
 
 def test_switched_off_the_maximum_returns_without_waiting_for_the_zones() -> None:
@@ -425,17 +425,17 @@ def test_switched_off_the_maximum_returns_without_waiting_for_the_zones() -> Non
     seed.policy = OFF
     assert seed.write(6) == 9
     seed.follow()
-    assert seed.look(1).next_state.relief is None
+    assert seed.check(1).next_state.relief is None
 
 
 def test_a_restore_returns_the_maximum_and_is_done_only_then() -> None:
     seed = relieved()
     seed.policy = replace(ON, restoring=True)
     seed.replicas["b"] = 4
-    assert notes(seed.look(6)) == [Rule.RELIEF_KEEPS]
+    assert notes(seed.check(6)) == [Rule.RELIEF_KEEPS]
     seed.replicas["b"] = 3
     assert seed.write(1) == 9
-    relief = seed.look(1).next_state.relief
+    relief = seed.check(1).next_state.relief
     assert relief is None or not relief.is_left
 
 
@@ -455,8 +455,8 @@ def test_a_recreated_shoot_ends_relief_and_a_frozen_zone_keeps_it() -> None:
     frozen.dead = recreated.dead = {}
     frozen.group_fields = {"c": {"frozen_because": Reason.of(Rule.ROLLING_SETS, sets=2)}}
     recreated.shoot_fields = {"ref": replace(SHOOT, uid="another")}
-    assert notes(frozen.look(10)) == [Rule.RELIEF_STANDS]
-    assert recreated.look(10).next_state.relief is None
+    assert notes(frozen.check(10)) == [Rule.RELIEF_STANDS]
+    assert recreated.check(10).next_state.relief is None
 
 
 def test_plan_from_files_shows_relief() -> None:

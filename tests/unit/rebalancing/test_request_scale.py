@@ -12,14 +12,14 @@ from evenkeel.application.rebalancing.events import EventResult, Ignored, ScaleR
 from evenkeel.state_records import ScaleRequestRecord
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClusters, register
-from tests.house import House
+from tests.stack import Stack
 
 EVENT = json.loads((ROOT / "events" / "provisioning-failure-scale-up.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
 def ask() -> Any:
-    return House().request_scale
+    return Stack().request_scale
 
 
 def wanted(cluster: str = "demo", **fields: Any) -> ScaleRequestEvent:
@@ -122,20 +122,20 @@ def test_one_id_may_be_repeated_with_its_groups_in_another_order(ask: Any) -> No
 
 class TestOperator:
     @pytest.fixture
-    def house(self) -> House:
-        return House(clusters=FakeClusters({"demo": AccessError("away")}))
+    def stack(self) -> Stack:
+        return Stack(clusters=FakeClusters({"demo": AccessError("away")}))
 
     @pytest.mark.parametrize(("action", "nodes"), [("scale-up", 2), ("scale-down", -2)])
-    def test_an_operator_requests_or_removes_nodes(self, house: House, action: str, nodes: int) -> None:
-        answer = house.ask(action, pool="workers", nodes=2, only=["workers-a"])
-        kept = house.store.load("demo").scale_requests[answer["request"]]
+    def test_an_operator_requests_or_removes_nodes(self, stack: Stack, action: str, nodes: int) -> None:
+        answer = stack.ask(action, pool="workers", nodes=2, only=["workers-a"])
+        kept = stack.store.load("demo").scale_requests[answer["request"]]
         assert (kept.nodes, kept.only) == (nodes, ("workers-a",))
         assert "demo is checked now" in answer["message"]
 
-    def test_status_has_the_result_of_a_request(self, house: House) -> None:
+    def test_status_has_the_result_of_a_request(self, stack: Stack) -> None:
         done = wanted().record.model_copy(update={"done": True, "result": "refused: no such pool"})
-        house.store.save_scale_request("demo", done, None)
-        request = house.ask("status")["requests"]["r1"]
+        stack.store.save_scale_request("demo", done, None)
+        request = stack.ask("status")["requests"]["r1"]
         assert request.items() >= {"pool": "workers", "nodes": 3, "at": "2026-01-15T12:00:00Z", "done": True}.items()
         assert request["result"] == "refused: no such pool"
         assert {name for name, value in request.items() if value is None} == {"group", "added", "left", "by"}
@@ -148,7 +148,7 @@ class TestOperator:
         ],
     )
     def test_a_request_without_a_number_or_a_pool_is_refused(
-        self, house: House, fields: dict[str, Any], says: str
+        self, stack: Stack, fields: dict[str, Any], says: str
     ) -> None:
         with pytest.raises(BadRequestError, match=says):
-            house.ask("scale-up", **fields)
+            stack.ask("scale-up", **fields)

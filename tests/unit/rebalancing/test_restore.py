@@ -1,4 +1,4 @@
-"""A restore leaves the objects as they were before Evenkeel, whoever owns their bounds."""
+"""A restore leaves the objects as they were before Evenkeel, in all forms of owners of the bounds."""
 
 import copy
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from tests.crashing import (
     steps_of,
 )
 from tests.fakes import register_again
-from tests.house import House
+from tests.stack import Stack
 
 ID = PoolId("cluster-api", "default", "", "workers")
 
@@ -103,7 +103,7 @@ class Stay:
 
     def ask(self, action: str, **event: Any) -> dict[str, Any]:
         clusters: Clusters = WirelessClusters(self.scene.api, Life(), self.scene.clock)
-        return House(store=self.scene.memory, clusters=clusters, clock=self.scene.clock).ask(action, **event)
+        return Stack(store=self.scene.memory, clusters=clusters, clock=self.scene.clock).ask(action, **event)
 
     @property
     def record(self) -> Any:

@@ -21,9 +21,9 @@ from evenkeel.texts.english import sentences
 from tests import objects
 from tests.builders import group, numbers, owned, pool_plan, problems_of, requested, written
 from tests.fakes import register_again
-from tests.house import House
 from tests.objects import ZONES, Object
 from tests.parts import replace
+from tests.stack import Stack
 
 PLACE = "spec.topology.workers.machineDeployments[{}].metadata.annotations"
 ENTRIES = ("f:spec", "f:topology", "f:workers", "f:machineDeployments")
@@ -38,8 +38,8 @@ def topology(zone: str, bounds: tuple[int, int] = (0, 4), nodes: int = 2, **fiel
     return replace(found, owner=owner, **fields)
 
 
-def house(groups: list[NodeGroup] | None = None, **fields: Any) -> House:
-    return House(groups or [topology(zone) for zone in "abc"], **{"pools": [], **fields})
+def stack(groups: list[NodeGroup] | None = None, **fields: Any) -> Stack:
+    return Stack(groups or [topology(zone) for zone in "abc"], **{"pools": [], **fields})
 
 
 UNEVEN = [topology("a", nodes=4), topology("b", nodes=0), topology("c", nodes=0)]
@@ -66,22 +66,22 @@ def test_held_bounds_stay_and_the_pool_names_owner_and_consent() -> None:
 
 @pytest.mark.parametrize("leave", [False, True])
 def test_held_bounds_are_reported_once_and_written_with_consent(leave: bool) -> None:
-    found = house(UNEVEN, write_topology=leave)
+    found = stack(UNEVEN, write_topology=leave)
     found.runs(3)
-    told = [decision for decision in found.decisions() if "bounds-held" in str(decision["pool"]["problemRules"])]
+    reported = [decision for decision in found.decisions() if "bounds-held" in str(decision["pool"]["problemRules"])]
     assert bool(found.cluster.applied) is leave
     if leave:
         assert all(patch.bounds is not None for patch in found.cluster.applied)
-        assert told == []
+        assert reported == []
         return
-    assert len(told) == len(found.decisions()) == 1
+    assert len(reported) == len(found.decisions()) == 1
     found.queue.requests.clear()
-    found.looks()
+    found.checks()
     assert found.queue.requests == {}
 
 
 def test_below_pool_minimum_replicas_rise_inside_held_bounds() -> None:
-    found = house(
+    found = stack(
         [topology("a", (0, 2)), topology("b", (0, 9)), topology("c", (0, 9))], pools=[{"name": "workers", "min": 9}]
     )
     found.runs(2)
@@ -182,7 +182,7 @@ def test_held_bounds_stay_and_contain_the_replicas_of_any_pool(
 
 
 def test_switched_off_the_desired_bounds_return_and_are_held() -> None:
-    found = house(UNEVEN, write_topology=True)
+    found = stack(UNEVEN, write_topology=True)
     found.runs(2)
     assert any(one.bounds != Bounds(0, 4) for one in found.cluster.groups.values())
     register_again(found.store, found.record.model_copy(update={"write_topology": None}))
@@ -194,7 +194,7 @@ def test_switched_off_the_desired_bounds_return_and_are_held() -> None:
 
 
 def test_held_bounds_without_our_marks_are_desired() -> None:
-    found = house(UNEVEN, write_topology=True)
+    found = stack(UNEVEN, write_topology=True)
     found.runs(2)
     ours = found.cluster.groups[topology("b").key].bounds
     assert ours is not None
@@ -208,7 +208,7 @@ def test_held_bounds_without_our_marks_are_desired() -> None:
 
 
 def test_a_restore_of_a_mark_keeps_held_bounds() -> None:
-    found = house([topology("a", move="01JH0000000000000000000000"), topology("b"), topology("c")])
+    found = stack([topology("a", move="01JH0000000000000000000000"), topology("b"), topology("c")])
     found.ask("restore")
     found.run()
     (patch,) = found.cluster.applied

@@ -303,7 +303,7 @@ def test_a_node_that_was_ready_stays_and_one_that_never_was_goes() -> None:
     assert {needed[each.name] for each in nodes[1:]} == {Rule.ZONE_UNHEALTHY}
 
 
-def test_a_request_by_number_takes_no_node_of_an_unhealthy_zone_and_a_named_group_is_the_persons_wish() -> None:
+def test_a_request_by_number_takes_no_node_of_an_unhealthy_zone_and_a_named_group_is_the_persons_desired() -> None:
     world = [zone("a", 10, 10), zone("b", 4)]
     bare = Workload(nodes=tuple(each for _, nodes in world for each in nodes))
     asked = ScaleRequest(id="r", nodes=-3, at=NOW, pool="workers")

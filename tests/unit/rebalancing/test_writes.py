@@ -151,7 +151,7 @@ def test_growth_waits_for_shrinking_groups(after, fields, waits) -> None:
     assert stage_of(replace(planned("a", (1, (0, 2)), after), **fields)).grows is waits
 
 
-def test_a_patch_tells_whether_it_lowers_replicas() -> None:
+def test_a_patch_reports_whether_it_lowers_replicas() -> None:
     plan = planned("a", (5, (0, 5)), (1, (0, 1)))
     assert Patch(plan=plan, requested=1).lowers_requested
     assert not Patch(plan=plan, requested=5).lowers_requested

@@ -21,8 +21,8 @@ from evenkeel.domain.plan import plan
 from evenkeel.texts.english import problem_text
 from tests.builders import BALANCED, MINUTE, NOW, group, key, stated
 from tests.fakes import FakeWorkload
-from tests.house import House
 from tests.parts import make, replace
+from tests.stack import Stack
 from tests.workloads import node, offer, pod, pool_offer, template
 
 AZURE = NodeTemplate(labels={ZONE: "westeurope-1"})
@@ -104,20 +104,20 @@ def test_the_name_of_a_fence_teaches_nothing_where_nodes_do_or_where_it_fits_no_
         assert with_zone_labels(unknown, fenced) is unknown
 
 
-def azure(*nodes: Node) -> House:
+def azure(*nodes: Node) -> Stack:
     groups = [group(zone, bounds=(0, 9)) for zone in "123"]
-    house = House(groups, demand="scale-up", autoscaler="none", workload={"access": {"kind": "same"}})
-    house.clusters.workloads["demo"] = FakeWorkload(Workload(nodes=nodes))
-    return house
+    stack = Stack(groups, demand="scale-up", autoscaler="none", workload={"access": {"kind": "same"}})
+    stack.clusters.workloads["demo"] = FakeWorkload(Workload(nodes=nodes))
+    return stack
 
 
 def test_an_operator_fences_and_lifts_by_either_name() -> None:
-    house = azure(in_zone("westeurope-1"))
-    answer = house.ask("fence-zone", zone="westeurope-2", until=(NOW + 9 * MINUTE).isoformat())
+    stack = azure(in_zone("westeurope-1"))
+    answer = stack.ask("fence-zone", zone="westeurope-2", until=(NOW + 9 * MINUTE).isoformat())
     assert "zone 2 of demo is fenced until" in answer["message"]
-    assert house.store.load("demo").state.zones == {"2": NOW + 9 * MINUTE}
-    house.clock.at += MINUTE
-    assert "no longer fenced" in house.ask("fence-zone", zone="2", until=NOW.isoformat())["message"]
+    assert stack.store.load("demo").state.zones == {"2": NOW + 9 * MINUTE}
+    stack.clock.at += MINUTE
+    assert "no longer fenced" in stack.ask("fence-zone", zone="2", until=NOW.isoformat())["message"]
 
 
 def test_an_unknown_label_is_refused_with_the_nearest_one() -> None:
@@ -127,9 +127,9 @@ def test_an_unknown_label_is_refused_with_the_nearest_one() -> None:
 
 def test_a_drill_begins_by_either_name() -> None:
     nodes = [in_zone(f"westeurope-{zone}") for zone in "123"]
-    house = azure(*nodes)
-    house.ask("drill", zone="westeurope-2", by="jane", reason="test", **{"for": "30m"})
-    drill = house.store.load("demo").drill
+    stack = azure(*nodes)
+    stack.ask("drill", zone="westeurope-2", by="jane", reason="test", **{"for": "30m"})
+    drill = stack.store.load("demo").drill
     assert drill is not None
     assert drill.zone == "2"
 
@@ -202,7 +202,7 @@ def test_a_group_whose_objects_name_no_zone_is_in_the_zone_of_its_nodes() -> Non
     )
 
 
-def test_a_group_of_another_api_without_a_zone_is_told_to_set_the_label_only() -> None:
+def test_a_group_of_another_api_without_a_zone_is_reported_to_set_the_label_only() -> None:
     unplaced = group("a", 1, in_zone=None, bounds=(0, 4), kind="MachineSet", key=key("a", flavour="openshift"))
     (pool,) = plan(Observation(groups=(unplaced,)), ClusterState(), make(Policy, strategy=BALANCED), NOW).pools
     (problem,) = pool.report.problems

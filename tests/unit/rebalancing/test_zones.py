@@ -25,7 +25,7 @@ from evenkeel.validation import ConfigError
 from tests.builders import MINUTE, group
 from tests.crashing import BUSY, IDLE, Life, Scene
 from tests.fakes import NOW, record, register, register_again
-from tests.house import House
+from tests.stack import Stack
 
 ZONE_IDS = {"euc1-az1": "eu-central-1b", "euc1-az2": "eu-central-1c"}
 
@@ -36,7 +36,7 @@ def shift(zone: str = "euc1-az1", *, impaired: bool = True, minute: float = 0, *
     return ZoneShift(**{**given, "zone": zone, "impaired": impaired, "at": NOW + minute * MINUTE, **fields})
 
 
-class Zoned(House):
+class Zoned(Stack):
     def __init__(self, groups: Sequence[NodeGroup] = (), **fields: Any) -> None:
         super().__init__(groups, **{"region": "eu-central-1", "zone_ids": ZONE_IDS, "pools": [], **fields})
 
@@ -56,37 +56,37 @@ class Zoned(House):
 
 
 def test_fence_zone_says_that_a_cluster_is_paused_or_does_not_answer() -> None:
-    house = House(paused=True)
+    stack = Stack(paused=True)
     silent = Unreachable(since=NOW, failed_checks=1, last_check=NOW, next_check=NOW + MINUTE)
-    house.store.save_unreachable("demo", silent, None)
+    stack.store.save_unreachable("demo", silent, None)
     fields = {"zone": "a", "until": (NOW + 9 * MINUTE).isoformat()}
-    (listed,) = house.ask("fence-zone", None, clusters=["demo"], list=True, **fields)["clusters"]
+    (listed,) = stack.ask("fence-zone", None, clusters=["demo"], list=True, **fields)["clusters"]
     assert "; paused: nothing happens before it is resumed" in listed["alike"]
     assert listed["alike"].endswith("; unreachable: takes effect when it answers")
-    assert "unreachable" in house.ask("fence-zone", **fields)["alike"]
+    assert "unreachable" in stack.ask("fence-zone", **fields)["alike"]
 
 
 @pytest.fixture
-def house() -> Zoned:
+def stack() -> Zoned:
     return Zoned()
 
 
 class TestOperatorFence:
     @pytest.mark.parametrize("zone", ["eu-central-1b", "euc1-az1"], ids=["name", "zone id"])
-    def test_an_operators_newest_fence_counts_and_one_in_the_past_lifts_it(self, house: Zoned, zone: str) -> None:
-        answer = house.fence(zone, NOW + 90 * MINUTE)
+    def test_an_operators_newest_fence_counts_and_one_in_the_past_lifts_it(self, stack: Zoned, zone: str) -> None:
+        answer = stack.fence(zone, NOW + 90 * MINUTE)
         assert answer["ok"]
         assert "fenced until 2026-01-15T13:30:00Z" in answer["message"]
-        assert house.until("eu-central-1b") == NOW + 90 * MINUTE
-        assert house.queue.clusters == ["demo"], "it is checked now"
+        assert stack.until("eu-central-1b") == NOW + 90 * MINUTE
+        assert stack.queue.clusters == ["demo"], "it is checked now"
         for until in (NOW + 30 * MINUTE, NOW + 3 * LONGEST):
-            house.clock.at += MINUTE
-            house.fence(zone, until)
-            assert house.until("eu-central-1b") == until
-        house.clock.at += MINUTE
-        assert "no longer fenced" in house.fence(zone, NOW - MINUTE)["message"]
-        assert not house.impaired("eu-central-1b")
-        assert len(house.queue.requests) == 4
+            stack.clock.at += MINUTE
+            stack.fence(zone, until)
+            assert stack.until("eu-central-1b") == until
+        stack.clock.at += MINUTE
+        assert "no longer fenced" in stack.fence(zone, NOW - MINUTE)["message"]
+        assert not stack.impaired("eu-central-1b")
+        assert len(stack.queue.requests) == 4
 
     @pytest.mark.parametrize(
         ("zone", "until"),
@@ -101,95 +101,95 @@ class TestOperatorFence:
             ("eu-central-1b", "2026-01-15T12:30:00"),
         ],
     )
-    def test_an_invalid_fence_changes_nothing(self, house: Zoned, zone: Any, until: Any) -> None:
+    def test_an_invalid_fence_changes_nothing(self, stack: Zoned, zone: Any, until: Any) -> None:
         with pytest.raises((ConfigError, BadRequestError)):
-            house.fence(zone, until)
-        assert house.store.load("demo").zones == {}
+            stack.fence(zone, until)
+        assert stack.store.load("demo").zones == {}
 
     def test_an_unknown_zone_is_refused_with_the_nearest_name(self) -> None:
         groups = [group("eu-central-1a"), group("eu-central-1b"), group("nowhere", in_zone=None)]
-        house = Zoned(groups, zone_ids={})
+        stack = Zoned(groups, zone_ids={})
         with pytest.raises(BadRequestError, match=r"'eu-centrl-1b': .* of demo .*, eu-central-1b; .* eu-central-1b\?$"):
-            house.fence("eu-centrl-1b", NOW + MINUTE)
-        assert house.store.load("demo").zones == {}
+            stack.fence("eu-centrl-1b", NOW + MINUTE)
+        assert stack.store.load("demo").zones == {}
         with pytest.raises(BadRequestError, match=r"its zones are eu-central-1a, eu-central-1b$"):
-            house.fence("westeurope-1", NOW + MINUTE)
+            stack.fence("westeurope-1", NOW + MINUTE)
 
     def test_the_zones_of_node_groups_can_be_fenced(self) -> None:
-        house = Zoned([group("eu-central-1a")], zone_ids={})
-        assert house.fence("eu-central-1a", NOW + MINUTE)["message"].endswith("--zone eu-central-1a --for 0m")
-        assert house.impaired("eu-central-1a")
-        house = Zoned([group("a", in_zone=None)], zone_ids={})
+        stack = Zoned([group("eu-central-1a")], zone_ids={})
+        assert stack.fence("eu-central-1a", NOW + MINUTE)["message"].endswith("--zone eu-central-1a --for 0m")
+        assert stack.impaired("eu-central-1a")
+        stack = Zoned([group("a", in_zone=None)], zone_ids={})
         with pytest.raises(BadRequestError, match="none of its node groups says its zone"):
-            house.fence("eu-central-1b", NOW + MINUTE)
+            stack.fence("eu-central-1b", NOW + MINUTE)
 
     def test_an_unreachable_cluster_can_be_fenced(self) -> None:
-        house = Zoned([group("eu-central-1a")], zone_ids={})
-        house.cluster.unreadable = ClusterUnavailableError("demo: no answer")
-        message = house.fence("eu-central-1z", NOW + MINUTE)["message"]
+        stack = Zoned([group("eu-central-1a")], zone_ids={})
+        stack.cluster.unreadable = ClusterUnavailableError("demo: no answer")
+        message = stack.fence("eu-central-1z", NOW + MINUTE)["message"]
         assert message.endswith("It is unknown if it has such a zone: demo: no answer")
-        assert house.impaired("eu-central-1z")
-        house.cluster.unreadable = None
-        house.clock.at += MINUTE
-        assert house.fence("eu-central-1z", NOW)["ok"], "what was fenced once can be lifted"
+        assert stack.impaired("eu-central-1z")
+        stack.cluster.unreadable = None
+        stack.clock.at += MINUTE
+        assert stack.fence("eu-central-1z", NOW)["ok"], "what was fenced once can be lifted"
 
-    def test_a_fence_applies_to_one_cluster(self, house: Zoned) -> None:
-        register(house.store, "other", region="eu-central-1", zone_ids=ZONE_IDS)
-        house.fence("eu-central-1b", NOW + 90 * MINUTE)
-        assert house.until("eu-central-1b", "other") is None
+    def test_a_fence_applies_to_one_cluster(self, stack: Zoned) -> None:
+        register(stack.store, "other", region="eu-central-1", zone_ids=ZONE_IDS)
+        stack.fence("eu-central-1b", NOW + 90 * MINUTE)
+        assert stack.until("eu-central-1b", "other") is None
 
 
 class TestZonalShift:
-    def test_a_shift_fences_every_cluster_that_has_the_zone(self, house: Zoned) -> None:
-        register(house.store, "two", region="eu-central-1", zone_ids=ZONE_IDS)
-        register(house.store, "elsewhere", region="us-east-1", zone_ids=ZONE_IDS)
-        register(house.store, "without", region="eu-central-1")
-        outcome = house.receive(shift())
+    def test_a_shift_fences_every_cluster_that_has_the_zone(self, stack: Zoned) -> None:
+        register(stack.store, "two", region="eu-central-1", zone_ids=ZONE_IDS)
+        register(stack.store, "elsewhere", region="us-east-1", zone_ids=ZONE_IDS)
+        register(stack.store, "without", region="eu-central-1")
+        outcome = stack.receive(shift())
         assert outcome.result is EventResult.RECORDED
         assert "demo, two" in outcome.message
-        assert sorted(house.queue.clusters) == ["demo", "two"]
-        assert house.until("eu-central-1b", "elsewhere") is None
-        assert house.store.load("without").zones == {}
+        assert sorted(stack.queue.clusters) == ["demo", "two"]
+        assert stack.until("eu-central-1b", "elsewhere") is None
+        assert stack.store.load("without").zones == {}
 
-    def test_a_shift_of_an_unknown_zone_is_ignored(self, house: Zoned) -> None:
-        outcome = house.receive(shift("euc1-az9"))
+    def test_a_shift_of_an_unknown_zone_is_ignored(self, stack: Zoned) -> None:
+        outcome = stack.receive(shift("euc1-az9"))
         assert outcome.result is EventResult.IGNORED
         assert "zone_ids" in outcome.message
-        assert house.queue.clusters == []
+        assert stack.queue.clusters == []
 
     @pytest.mark.parametrize("until", [None, NOW + 9 * LONGEST])
-    def test_a_shift_ends_after_a_day_at_most(self, house: Zoned, until: datetime | None) -> None:
-        house.receive(shift(until=until))
-        assert house.until("eu-central-1b") == NOW + LONGEST
+    def test_a_shift_ends_after_a_day_at_most(self, stack: Zoned, until: datetime | None) -> None:
+        stack.receive(shift(until=until))
+        assert stack.until("eu-central-1b") == NOW + LONGEST
 
-    def test_a_repeated_or_older_report_requests_no_check(self, house: Zoned) -> None:
-        house.receive(shift(minute=5))
-        assert house.receive(shift(minute=5)).result is EventResult.KNOWN
-        house.receive(shift(minute=4, impaired=False))
-        assert len(house.queue.requests) == 1
+    def test_a_repeated_or_older_report_requests_no_check(self, stack: Zoned) -> None:
+        stack.receive(shift(minute=5))
+        assert stack.receive(shift(minute=5)).result is EventResult.KNOWN
+        stack.receive(shift(minute=4, impaired=False))
+        assert len(stack.queue.requests) == 1
 
     @pytest.mark.parametrize("turned", [False, True])
-    def test_a_report_with_an_end_completes_one_without_in_any_order(self, house: Zoned, turned: bool) -> None:
-        told, called = shift(), shift(minute=-0.1, until=NOW + 10 * MINUTE)
-        for word in (called, told) if turned else (told, called):
-            assert house.receive(word).result is EventResult.RECORDED
-        assert house.until("eu-central-1b") == NOW + 10 * MINUTE
-        assert house.receive(called).result is house.receive(told).result is EventResult.KNOWN
-        house.clock.at += MINUTE
-        house.receive(shift(minute=0.5, impaired=False))
-        assert not house.impaired("eu-central-1b")
-        assert house.receive(called).result is EventResult.KNOWN
-        assert not house.impaired("eu-central-1b")
+    def test_a_report_with_an_end_completes_one_without_in_any_order(self, stack: Zoned, turned: bool) -> None:
+        reported, called = shift(), shift(minute=-0.1, until=NOW + 10 * MINUTE)
+        for word in (called, reported) if turned else (reported, called):
+            assert stack.receive(word).result is EventResult.RECORDED
+        assert stack.until("eu-central-1b") == NOW + 10 * MINUTE
+        assert stack.receive(called).result is stack.receive(reported).result is EventResult.KNOWN
+        stack.clock.at += MINUTE
+        stack.receive(shift(minute=0.5, impaired=False))
+        assert not stack.impaired("eu-central-1b")
+        assert stack.receive(called).result is EventResult.KNOWN
+        assert not stack.impaired("eu-central-1b")
 
-    def test_a_retried_event_requests_the_check_that_the_queue_refused(self, house: Zoned) -> None:
-        house.queue.broken = QueueUnavailableError("away")
+    def test_a_retried_event_requests_the_check_that_the_queue_refused(self, stack: Zoned) -> None:
+        stack.queue.broken = QueueUnavailableError("away")
         with pytest.raises(QueueUnavailableError):
-            house.receive(shift())
-        assert house.impaired("eu-central-1b"), "stored, but not checked"
-        house.queue.broken = None
-        house.clock.at += MINUTE
-        house.receive(shift())
-        assert house.queue.clusters == ["demo"]
+            stack.receive(shift())
+        assert stack.impaired("eu-central-1b"), "stored, but not checked"
+        stack.queue.broken = None
+        stack.clock.at += MINUTE
+        stack.receive(shift())
+        assert stack.queue.clusters == ["demo"]
 
     @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
     def test_the_newest_report_counts_in_any_order_of_arrival(self, order: tuple[int, ...]) -> None:
@@ -199,18 +199,18 @@ class TestZonalShift:
             shift(minute=10, until=NOW + 60 * MINUTE),
             shift(minute=11, until=NOW + 30 * MINUTE),
         ]
-        house = Zoned()
-        house.clock.at = NOW + 12 * MINUTE
+        stack = Zoned()
+        stack.clock.at = NOW + 12 * MINUTE
         for number in order:
-            house.receive(words[number])
-        assert house.until("eu-central-1b") == NOW + 30 * MINUTE
+            stack.receive(words[number])
+        assert stack.until("eu-central-1b") == NOW + 30 * MINUTE
 
     @pytest.mark.parametrize("unreadable", ["record", "state"])
     def test_an_unreadable_cluster_does_not_keep_the_report_from_others(
-        self, house: Zoned, unreadable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, stack: Zoned, unreadable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        register(house.store, "broken", region="eu-central-1", zone_ids=ZONE_IDS)
-        load = house.store.load
+        register(stack.store, "broken", region="eu-central-1", zone_ids=ZONE_IDS)
+        load = stack.store.load
 
         def read(cluster: str) -> StoredCluster:
             if cluster == "broken":
@@ -218,51 +218,51 @@ class TestZonalShift:
             return load(cluster)
 
         if unreadable == "record":
-            house.store.plant("broken", '{"id": "broken"}')
+            stack.store.plant("broken", '{"id": "broken"}')
         else:
-            monkeypatch.setattr(house.store, "load", read)
-        assert house.receive(shift()).result is EventResult.RECORDED
-        assert house.queue.clusters == ["demo"]
+            monkeypatch.setattr(stack.store, "load", read)
+        assert stack.receive(shift()).result is EventResult.RECORDED
+        assert stack.queue.clusters == ["demo"]
         assert unreadable == "record" or "failures is -1" in caplog.text
 
-    def test_a_concurrent_write_does_not_lose_the_report(self, house: Zoned) -> None:
-        house.store.before_write.append(lambda _: house.receive(shift(minute=-5, impaired=False)))  # type: ignore[arg-type, return-value]
-        assert house.receive(shift()).result is EventResult.RECORDED
-        assert house.impaired("eu-central-1b")
+    def test_a_concurrent_write_does_not_lose_the_report(self, stack: Zoned) -> None:
+        stack.store.before_write.append(lambda _: stack.receive(shift(minute=-5, impaired=False)))  # type: ignore[arg-type, return-value]
+        assert stack.receive(shift()).result is EventResult.RECORDED
+        assert stack.impaired("eu-central-1b")
 
-    def test_without_the_table_the_event_is_retried(self, house: Zoned) -> None:
-        house.store.away_from = house.store.calls
+    def test_without_the_table_the_event_is_retried(self, stack: Zoned) -> None:
+        stack.store.away_from = stack.store.calls
         with pytest.raises(StateUnavailableError):
-            house.receive(shift())
+            stack.receive(shift())
 
-    def test_endless_conflicts_end_in_an_error_and_a_retry(self, house: Zoned) -> None:
+    def test_endless_conflicts_end_in_an_error_and_a_retry(self, stack: Zoned) -> None:
 
         def contended(key: str) -> None:
-            house.store.before_write.append(contended)
-            raise StateConflictError("somebody was faster")
+            stack.store.before_write.append(contended)
+            raise StateConflictError("another writer was faster")
 
-        house.store.before_write.append(contended)
+        stack.store.before_write.append(contended)
         with pytest.raises(StateConflictError):
-            house.receive(shift())
+            stack.receive(shift())
 
 
 class TestReportsPerSource:
     """Reports are kept per source: the zone is fenced while any of them holds."""
 
-    def test_the_end_of_a_shift_keeps_an_operators_fence(self, house: Zoned) -> None:
-        house.fence("eu-central-1b", NOW + LONGEST)
-        house.receive(shift(minute=1))
-        house.clock.at += 30 * MINUTE
-        assert house.receive(shift(minute=30, impaired=False)).result is EventResult.RECORDED
-        assert house.until("eu-central-1b") == NOW + LONGEST
+    def test_the_end_of_a_shift_keeps_an_operators_fence(self, stack: Zoned) -> None:
+        stack.fence("eu-central-1b", NOW + LONGEST)
+        stack.receive(shift(minute=1))
+        stack.clock.at += 30 * MINUTE
+        assert stack.receive(shift(minute=30, impaired=False)).result is EventResult.RECORDED
+        assert stack.until("eu-central-1b") == NOW + LONGEST
 
-    def test_lifting_a_fence_keeps_a_shift(self, house: Zoned) -> None:
-        house.receive(shift(by="ARC autoshift"))
-        house.clock.at += MINUTE
-        house.fence("eu-central-1b", NOW + 90 * MINUTE)
-        house.clock.at += MINUTE
-        answer = house.fence("eu-central-1b", NOW)
-        assert house.until("eu-central-1b") == NOW + LONGEST
+    def test_lifting_a_fence_keeps_a_shift(self, stack: Zoned) -> None:
+        stack.receive(shift(by="ARC autoshift"))
+        stack.clock.at += MINUTE
+        stack.fence("eu-central-1b", NOW + 90 * MINUTE)
+        stack.clock.at += MINUTE
+        answer = stack.fence("eu-central-1b", NOW)
+        assert stack.until("eu-central-1b") == NOW + LONGEST
         assert "still impaired, says ARC autoshift" in answer["message"]
 
     @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -273,20 +273,20 @@ class TestReportsPerSource:
             shift(by="one", minute=5, impaired=False),
             shift(by="two", minute=6, until=NOW + 50 * MINUTE),
         ]
-        house = Zoned()
-        house.clock.at = NOW + 10 * MINUTE
+        stack = Zoned()
+        stack.clock.at = NOW + 10 * MINUTE
         for number in order:
-            house.receive(words[number])
-        assert house.until("eu-central-1b") == NOW + 50 * MINUTE
-        record = house.store.load("demo").zones["eu-central-1b"]
-        assert set(record.holding(house.clock.at)) == {"two"}
+            stack.receive(words[number])
+        assert stack.until("eu-central-1b") == NOW + 50 * MINUTE
+        record = stack.store.load("demo").zones["eu-central-1b"]
+        assert set(record.holding(stack.clock.at)) == {"two"}
 
-    def test_status_names_the_sources_of_a_fence(self, house: Zoned) -> None:
-        house.fence("eu-central-1b", NOW + 90 * MINUTE)
-        house.receive(shift(minute=1, by="ARC autoshift"))
-        house.clock.at += 10 * MINUTE
-        house.receive(shift(minute=10, by="ARC autoshift", impaired=False))
-        zone = house.ask("status")["zones"]["eu-central-1b"]
+    def test_status_names_the_sources_of_a_fence(self, stack: Zoned) -> None:
+        stack.fence("eu-central-1b", NOW + 90 * MINUTE)
+        stack.receive(shift(minute=1, by="ARC autoshift"))
+        stack.clock.at += 10 * MINUTE
+        stack.receive(shift(minute=10, by="ARC autoshift", impaired=False))
+        zone = stack.ask("status")["zones"]["eu-central-1b"]
         assert (zone["impaired"], zone["impairedUntil"], zone["by"]) == (True, "2026-01-15T13:30:00Z", "operator")
         assert [(word["by"], word["holds"], word["statedAt"]) for word in zone["statements"]] == [
             ("ARC autoshift", False, "2026-01-15T12:10:00Z"),
@@ -298,23 +298,23 @@ class TestTwoItemsForOneZone:
     """A record that got its region later: earlier reports are under another key."""
 
     def test_the_newest_counts(self) -> None:
-        house = Zoned(region="")
-        house.fence("eu-central-1b", NOW + 90 * MINUTE)
-        register_again(house.store, record(region="eu-central-1", zone_ids=ZONE_IDS))
-        house.clock.at += MINUTE
-        house.fence("eu-central-1b", NOW - MINUTE)
-        assert not house.impaired("eu-central-1b")
-        house.clock.at += MINUTE
-        house.fence("eu-central-1b", NOW + 30 * MINUTE)
-        assert house.until("eu-central-1b") == NOW + 30 * MINUTE
+        stack = Zoned(region="")
+        stack.fence("eu-central-1b", NOW + 90 * MINUTE)
+        register_again(stack.store, record(region="eu-central-1", zone_ids=ZONE_IDS))
+        stack.clock.at += MINUTE
+        stack.fence("eu-central-1b", NOW - MINUTE)
+        assert not stack.impaired("eu-central-1b")
+        stack.clock.at += MINUTE
+        stack.fence("eu-central-1b", NOW + 30 * MINUTE)
+        assert stack.until("eu-central-1b") == NOW + 30 * MINUTE
 
     def test_an_old_report_does_not_count_under_the_new_key(self) -> None:
-        house = Zoned(region="")
-        house.clock.at += 10 * MINUTE
-        house.receive(shift(minute=5, impaired=False, region=""))
-        register_again(house.store, record(region="eu-central-1", zone_ids=ZONE_IDS))
-        assert house.receive(shift(minute=0)).result is EventResult.KNOWN
-        assert not house.impaired("eu-central-1b")
+        stack = Zoned(region="")
+        stack.clock.at += 10 * MINUTE
+        stack.receive(shift(minute=5, impaired=False, region=""))
+        register_again(stack.store, record(region="eu-central-1", zone_ids=ZONE_IDS))
+        assert stack.receive(shift(minute=0)).result is EventResult.KNOWN
+        assert not stack.impaired("eu-central-1b")
 
 
 class Fenced:
@@ -331,8 +331,8 @@ class Fenced:
         self.requested = sum(self.scene.replicas().values())
 
     def fence(self, until: datetime) -> None:
-        house = House([group(BUSY)], store=self.scene.memory, clock=self.scene.clock)
-        assert house.ask("fence-zone", zone=BUSY, until=until.isoformat())["ok"]
+        stack = Stack([group(BUSY)], store=self.scene.memory, clock=self.scene.clock)
+        assert stack.ask("fence-zone", zone=BUSY, until=until.isoformat())["ok"]
 
     def planned(self) -> GroupPlan:
         found = self.scene.run().plan

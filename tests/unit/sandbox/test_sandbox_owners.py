@@ -36,7 +36,7 @@ class Scene:
     def patch(self, resource: str, item: Object, patch: Object) -> Object:
         metadata = item["metadata"]
         where = (metadata.get("namespace", ""), metadata["name"])
-        return self.store.patch(resource, *where, patch, manager="somebody")
+        return self.store.patch(resource, *where, patch, manager="another")
 
     def writers(self, resource: str, item: Object, *path: str) -> set[str]:
         return writers(as_sent(self.store, resource, item), *path)
@@ -187,8 +187,8 @@ class TestClusterClass:
         scene = Classy(api)
         path = ("f:metadata", "f:annotations", f"f:{CAPI_MAX}")
         assert scene.writers(CAPI, scene.group, *path) == {"capi-topology: Apply"}
-        scene.annotate(**{CAPI_MAX: "3", "somebody.example/note": "stays"})
-        assert annotations_of(scene.group) == {CAPI_MIN: "1", CAPI_MAX: "6", "somebody.example/note": "stays"}
+        scene.annotate(**{CAPI_MAX: "3", "another.example/note": "stays"})
+        assert annotations_of(scene.group) == {CAPI_MIN: "1", CAPI_MAX: "6", "another.example/note": "stays"}
         assert scene.writers(CAPI, scene.group, *path) == {"capi-topology: Apply"}
 
     @pytest.mark.parametrize("named", [None, 3])

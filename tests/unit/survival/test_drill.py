@@ -13,9 +13,9 @@ from evenkeel.domain.model.workload import Pod, Unscheduled, Workload
 from evenkeel.domain.survival.drill import Drill, End, Facts, PoolZones, ZoneNodes
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import plenty
-from tests.house import House, replaced_first
 from tests.parts import replace
-from tests.unit.kubernetes.test_server_time import SkewedHouse
+from tests.stack import Stack, replaced_first
+from tests.unit.kubernetes.test_server_time import SkewedStack
 
 WHO = {"by": "arn:aws:sts::123456789012:assumed-role/platform/jane", "reason": "quarterly rehearsal"}
 FORECAST = {
@@ -30,8 +30,8 @@ FORECAST = {
 }
 
 
-class Drilled(House):
-    """A house that has settled, so that each later write is one of the drill."""
+class Drilled(Stack):
+    """A stack that has settled, so that each later write is one of the drill."""
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
@@ -64,96 +64,96 @@ class Drilled(House):
 
 
 def test_a_drill_fences_its_zone_until_its_time_and_the_report_is_kept() -> None:
-    house = Drilled()
-    answer = house.begin(forecast=FORECAST)
+    stack = Drilled()
+    answer = stack.begin(forecast=FORECAST)
     assert answer["message"] == (
         "zone a of demo is fenced until 2026-01-15T12:33:00Z: its groups get no growth, its nodes stay. "
         "Report: evenkeel drill --stack NAME --cluster demo. "
         "To end it now: evenkeel drill --stack NAME --cluster demo --abort"
     )
-    assert house.is_fenced
+    assert stack.is_fenced
     for _ in range(28):
-        house.run()
-        assert house.is_fenced
-        assert house.report["state"] == "open"
-    house.runs(3)
-    assert not house.is_fenced
-    assert house.maxima() == house.bounds
-    report = house.report
+        stack.run()
+        assert stack.is_fenced
+        assert stack.report["state"] == "open"
+    stack.runs(3)
+    assert not stack.is_fenced
+    assert stack.maxima() == stack.bounds
+    report = stack.report
     assert report["state"] == "ended"
     assert report["ended"] == {"at": "2026-01-15T12:33:00Z", "why": "time"}
     assert report["forecast"] == FORECAST
     assert report["start"]["a"] == {"requested": 2, "running": 2}
     assert (report["by"], report["reason"]) == (WHO["by"], WHO["reason"])
-    assert house.drill.is_recorded
-    began, ended = house.ask("history")["actions"]
+    assert stack.drill.is_recorded
+    began, ended = stack.ask("history")["actions"]
     assert (began["cause"], began["by"], began["reason"]) == ("drill", WHO["by"], WHO["reason"])
     assert (ended["cause"], ended["drill"]) == ("drill-ended", report)
     assert ended["what"].endswith("quarterly rehearsal; its time was over")
-    assert all(group.running == 2 for group in house.cluster.groups.values()), "no node has gone"
+    assert all(group.running == 2 for group in stack.cluster.groups.values()), "no node has gone"
 
 
-class SkewedDrill(Drilled, SkewedHouse):
+class SkewedDrill(Drilled, SkewedStack):
     """The cluster's clock differs from Evenkeel's."""
 
 
 @pytest.mark.parametrize("skew", [-10 * MINUTE, 10 * MINUTE, 45 * MINUTE])
 def test_a_clock_that_differs_does_not_change_how_long_the_zone_is_fenced(skew: timedelta) -> None:
-    house = SkewedDrill(skew)
-    house.begin()
+    stack = SkewedDrill(skew)
+    stack.begin()
     for _ in range(29):
-        assert house.is_fenced
-        (fenced,) = [group for group in house.ask("plan")["plan"]["pools"][0]["groups"] if group["zone"] == "a"]
+        assert stack.is_fenced
+        (fenced,) = [group for group in stack.ask("plan")["plan"]["pools"][0]["groups"] if group["zone"] == "a"]
         assert fenced["state"] == "fenced"
-        house.run()
-    house.runs(2)
-    assert not house.is_fenced
-    assert house.report["ended"] == {"at": "2026-01-15T12:33:00Z", "why": "time"}
+        stack.run()
+    stack.runs(2)
+    assert not stack.is_fenced
+    assert stack.report["ended"] == {"at": "2026-01-15T12:33:00Z", "why": "time"}
 
 
 def test_a_cluster_without_a_drill_and_after_one_is_steady() -> None:
-    house = Drilled()
-    house.begin(**{"for": "5m"})
-    house.runs(9)
-    house.queue.requests.clear()
+    stack = Drilled()
+    stack.begin(**{"for": "5m"})
+    stack.runs(9)
+    stack.queue.requests.clear()
     for _ in range(20):
-        house.looks()
-        house.carry_out()
-    house.queue.requests.clear()
-    house.looks()
-    assert house.queue.clusters == []
-    assert house.store.load("demo").steady is not None
+        stack.checks()
+        stack.carry_out()
+    stack.queue.requests.clear()
+    stack.checks()
+    assert stack.queue.clusters == []
+    assert stack.store.load("demo").steady is not None
 
 
 def test_abort_ends_it_and_says_who() -> None:
-    house = Drilled()
-    house.begin()
-    house.run()
-    answer = house.ask("drill", abort=True, by="bob", reason="pods wait")
+    stack = Drilled()
+    stack.begin()
+    stack.run()
+    answer = stack.ask("drill", abort=True, by="bob", reason="pods wait")
     assert answer["drill"]["ended"] == {
         "at": "2026-01-15T12:04:00Z",
         "why": "aborted",
         "by": "bob",
         "reason": "pods wait",
     }
-    house.carry_out()
-    assert house.maxima() == house.bounds
-    assert house.drill.is_recorded
-    assert "no drill is open" in house.refused("drill", abort=True)
+    stack.carry_out()
+    assert stack.maxima() == stack.bounds
+    assert stack.drill.is_recorded
+    assert "no drill is open" in stack.refused("drill", abort=True)
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_a_drill_repeated_after_a_lost_answer_answers_with_its_report(dry_run: bool) -> None:
-    house = Drilled()
-    first = house.ask("drill", zone="a", **WHO)
-    house.clock.at += MINUTE
-    house.queue.requests.clear()
-    again = house.ask("drill", zone="a", **WHO, dry_run=dry_run, **{"for": "30m"})
+    stack = Drilled()
+    first = stack.ask("drill", zone="a", **WHO)
+    stack.clock.at += MINUTE
+    stack.queue.requests.clear()
+    again = stack.ask("drill", zone="a", **WHO, dry_run=dry_run, **{"for": "30m"})
     assert again["drill"] == first["drill"]
     assert (again["zone"], again["done"]) == ("a", False)
-    house.carry_out()
-    assert house.is_fenced
-    (began,) = house.ask("history")["actions"]
+    stack.carry_out()
+    assert stack.is_fenced
+    (began,) = stack.ask("history")["actions"]
     assert began["cause"] == "drill"
 
 
@@ -161,124 +161,124 @@ def test_a_drill_repeated_after_a_lost_answer_answers_with_its_report(dry_run: b
     "other", [{"zone": "b"}, {"by": "bob"}, {"reason": "another"}, {"for": "31m"}, {"zone": "b", "dry_run": True}]
 )
 def test_another_drill_is_refused_but_requests_the_run_again(other: dict[str, Any]) -> None:
-    house = Drilled()
-    house.ask("drill", zone="a", **WHO)
-    house.queue.requests.clear()
-    refused = house.refused("drill", **{"zone": "a", **WHO, **other})
+    stack = Drilled()
+    stack.ask("drill", zone="a", **WHO)
+    stack.queue.requests.clear()
+    refused = stack.refused("drill", **{"zone": "a", **WHO, **other})
     assert refused.startswith("demo has an open drill: a fenced until 2026-01-15T12:33:00Z by arn:")
-    house.carry_out()
-    assert house.is_fenced
+    stack.carry_out()
+    assert stack.is_fenced
 
 
 def test_the_report_of_the_last_drill_survives_the_next_one() -> None:
     """The next one replaces the stored drill, even if no run has recorded the report of the last one."""
-    house = Drilled()
-    house.begin()
-    house.run()
-    house.clock.at += 60 * MINUTE
-    house.begin(zone="b")
-    first, ended, second = house.ask("history")["actions"]
+    stack = Drilled()
+    stack.begin()
+    stack.run()
+    stack.clock.at += 60 * MINUTE
+    stack.begin(zone="b")
+    first, ended, second = stack.ask("history")["actions"]
     assert [entry["cause"] for entry in (first, ended, second)] == ["drill", "drill-ended", "drill"]
     assert (ended["drill"]["zone"], ended["drill"]["ended"]["why"]) == ("a", "time")
-    assert house.report["zone"] == "b"
+    assert stack.report["zone"] == "b"
 
 
 @pytest.mark.parametrize("pool", ["workers", "other"])
 def test_a_failure_in_another_zone_ends_it(pool: str) -> None:
     """Also in a pool without a node in the drill's zone."""
-    house = Drilled(
+    stack = Drilled(
         [*zones((2, 2, 2), bounds=[(1, 9)] * 3), group("b", 2, pool="other", bounds=(1, 9))],
         pools=[{"name": "workers", "min": 3, "max": 12}, {"name": "other", "min": 1, "max": 9}],
     )
-    house.begin()
-    house.cluster.change(key("b", pool=pool), requested=3)
-    house.fail("b", pool=pool)
-    house.run()
-    ended = house.report["ended"]
+    stack.begin()
+    stack.cluster.change(key("b", pool=pool), requested=3)
+    stack.fail("b", pool=pool)
+    stack.run()
+    ended = stack.report["ended"]
     assert (ended["why"], ended["zone"]) == ("other-failure", "b")
     assert ended["pool"].endswith(f"/{pool}")
-    assert house.ask("drill")["message"].endswith(f"rehearsal; ended, because pool {pool} fails in b, too")
-    house.runs(2)
-    assert house.store.load("demo").state.zones == {}
-    assert not house.is_fenced
+    assert stack.ask("drill")["message"].endswith(f"rehearsal; ended, because pool {pool} fails in b, too")
+    stack.runs(2)
+    assert stack.store.load("demo").state.zones == {}
+    assert not stack.is_fenced
 
 
 def test_no_drill_begins_next_to_a_failure_in_another_zone() -> None:
-    house = Drilled()
-    house.fail("b")
-    refused = house.refused("drill", zone="a", **WHO)
+    stack = Drilled()
+    stack.fail("b")
+    refused = stack.refused("drill", zone="a", **WHO)
     assert refused == "pool workers of demo fails in zone b: begin a drill once it is healthy there"
-    assert house.drill is None
-    assert house.begin(zone="b")["drill"]["state"] == "open"
+    assert stack.drill is None
+    assert stack.begin(zone="b")["drill"]["state"] == "open"
 
 
 def test_nodes_that_are_not_ready_in_another_zone_end_it() -> None:
-    house = Drilled()
-    house.begin()
+    stack = Drilled()
+    stack.begin()
     lost = Reason.of(Rule.GROUP_UNHEALTHY, broken=4, nodes=4)
-    house.cluster.change(key("c"), unhealthy=lost)
-    house.run()
-    assert (house.drill.ended.why, house.drill.ended.zone) == (End.OTHER_FAILURE, "c")
+    stack.cluster.change(key("c"), unhealthy=lost)
+    stack.run()
+    assert (stack.drill.ended.why, stack.drill.ended.zone) == (End.OTHER_FAILURE, "c")
 
 
 def test_a_zone_in_which_launches_are_stopped_does_not_end_it() -> None:
-    house = Drilled([*zones((2, 2), bounds=[(1, 9)] * 2), replace(group("c", 2), launches_stopped=stated("suspended"))])
-    house.begin()
-    house.runs(3)
-    assert house.report["state"] == "open"
+    stack = Drilled([*zones((2, 2), bounds=[(1, 9)] * 2), replace(group("c", 2), launches_stopped=stated("suspended"))])
+    stack.begin()
+    stack.runs(3)
+    assert stack.report["state"] == "open"
 
 
 def test_a_failure_in_its_own_zone_does_not_end_it() -> None:
-    house = Drilled()
-    house.begin()
-    house.cluster.change(key("a"), requested=3)
-    house.fail("a")
-    house.run()
-    assert house.report["state"] == "open"
+    stack = Drilled()
+    stack.begin()
+    stack.cluster.change(key("a"), requested=3)
+    stack.fail("a")
+    stack.run()
+    assert stack.report["state"] == "open"
 
 
 def test_nodes_that_are_missing_only_in_its_zone_do_not_end_it() -> None:
-    house = Drilled([group("a", 2, bounds=(1, 9))], pools=[{"name": "workers", "min": 1, "max": 9}])
-    house.begin()
-    house.cluster.change(key("a"), requested=2, running=1)
-    house.runs(12)
-    (incident,) = house.store.load("demo").cluster_health.incidents
+    stack = Drilled([group("a", 2, bounds=(1, 9))], pools=[{"name": "workers", "min": 1, "max": 9}])
+    stack.begin()
+    stack.cluster.change(key("a"), requested=2, running=1)
+    stack.runs(12)
+    (incident,) = stack.store.load("demo").cluster_health.incidents
     assert (incident.kind, incident.failure_class) == ("missing", None)
-    assert house.report["state"] == "open"
-    assert house.report["measured"]["incidents"] == ["cluster-api/default/workers/missing"]
+    assert stack.report["state"] == "open"
+    assert stack.report["measured"]["incidents"] == ["cluster-api/default/workers/missing"]
 
 
 def test_another_fence_ends_it() -> None:
-    house = Drilled()
-    house.begin()
-    house.ask("fence-zone", zone="b", **{"for": "2h"})
-    house.run()
-    assert (house.drill.ended.why, house.drill.ended.zone) == (End.OTHER_FENCE, "b")
-    assert not house.is_fenced
+    stack = Drilled()
+    stack.begin()
+    stack.ask("fence-zone", zone="b", **{"for": "2h"})
+    stack.run()
+    assert (stack.drill.ended.why, stack.drill.ended.zone) == (End.OTHER_FENCE, "b")
+    assert not stack.is_fenced
 
 
 def test_an_unreachable_cluster_ends_it() -> None:
-    house = Drilled()
-    house.begin()
-    house.cluster.unreadable = ClusterUnavailableError("no answer")
+    stack = Drilled()
+    stack.begin()
+    stack.cluster.unreadable = ClusterUnavailableError("no answer")
     for _ in range(9):
-        house.clock.at += MINUTE
-        house.looks()
-        house.carry_out()
-    assert house.drill.ended is not None
-    assert (house.drill.ended.why, house.drill.ended.incident) == (End.INCIDENT, "unreachable")
+        stack.clock.at += MINUTE
+        stack.checks()
+        stack.carry_out()
+    assert stack.drill.ended is not None
+    assert (stack.drill.ended.why, stack.drill.ended.incident) == (End.INCIDENT, "unreachable")
 
 
 def test_orders_and_missing_nodes_are_measured() -> None:
-    house = Drilled()
-    house.begin()
-    house.run()
-    house.cluster.change(key("b"), requested=4)
-    house.runs(3)
-    assert house.report["measured"]["notAtSize"] == ["cluster-api/default/workers"]
-    house.cluster.change(key("b"), running=4)
-    house.runs(2)
-    measured = house.report["measured"]
+    stack = Drilled()
+    stack.begin()
+    stack.run()
+    stack.cluster.change(key("b"), requested=4)
+    stack.runs(3)
+    assert stack.report["measured"]["notAtSize"] == ["cluster-api/default/workers"]
+    stack.cluster.change(key("b"), running=4)
+    stack.runs(2)
+    measured = stack.report["measured"]
     assert measured["ordered"] == {"b": 2}
     assert measured["readyAfter"] == 180
     assert measured["notAtSize"] == []
@@ -286,39 +286,39 @@ def test_orders_and_missing_nodes_are_measured() -> None:
 
 
 def test_status_and_explain_show_it_while_it_is_open() -> None:
-    house = Drilled()
-    house.begin()
+    stack = Drilled()
+    stack.begin()
     text = f"drill: a fenced until 2026-01-15T12:33:00Z by {WHO['by']}: quarterly rehearsal"
-    status = house.ask("status")
+    status = stack.ask("status")
     assert text in status["headline"]
     assert status["drill"]["zone"] == "a"
     assert status["zones"]["a"]["by"] == "drill"
-    assert f"{text}." in house.ask("explain")["sentences"]
-    assert f"{text}." in house.ask("explain", pool="workers")["sentences"]
-    house.runs(32)
-    assert "drill" not in house.ask("status")
-    assert "drill" not in house.ask("status")["headline"]
+    assert f"{text}." in stack.ask("explain")["sentences"]
+    assert f"{text}." in stack.ask("explain", pool="workers")["sentences"]
+    stack.runs(32)
+    assert "drill" not in stack.ask("status")
+    assert "drill" not in stack.ask("status")["headline"]
 
 
 @pytest.mark.parametrize(
     ("action", "fields"), [("pause", {}), ("pause", {"pool": "workers"}), ("dry-run", {}), ("restore", {})]
 )
 def test_a_pause_dry_run_or_restore_lifts_its_fence(action: str, fields: dict[str, Any]) -> None:
-    house = Drilled()
-    house.begin()
-    house.run()
-    assert house.is_fenced
-    house.ask(action, **fields)
-    house.carry_out()
-    house.runs(2)
-    assert not house.is_fenced
-    assert house.maxima() == (dict.fromkeys("abc", 9) if action == "restore" else house.bounds)
-    assert (house.report["ended"]["why"], house.drill.is_recorded) == ("stopped", True)
+    stack = Drilled()
+    stack.begin()
+    stack.run()
+    assert stack.is_fenced
+    stack.ask(action, **fields)
+    stack.carry_out()
+    stack.runs(2)
+    assert not stack.is_fenced
+    assert stack.maxima() == (dict.fromkeys("abc", 9) if action == "restore" else stack.bounds)
+    assert (stack.report["ended"]["why"], stack.drill.is_recorded) == ("stopped", True)
     held = "the cluster" if action != "dry-run" and not fields else "pool workers"
-    assert f"ended, because {held} is paused or in dry run" in house.ask("drill")["message"]
-    applied = len(house.cluster.applied)
-    house.runs(40)
-    assert len(house.cluster.applied) == applied
+    assert f"ended, because {held} is paused or in dry run" in stack.ask("drill")["message"]
+    applied = len(stack.cluster.applied)
+    stack.runs(40)
+    assert len(stack.cluster.applied) == applied
 
 
 OWN = {"kind": IncidentKind.MISSING, "pool": "workers", "zones": ("a",)}
@@ -389,9 +389,9 @@ class TestRefusals:
         ],
     )
     def test_a_bad_value_is_one_line(self, fields: dict[str, Any], text: str) -> None:
-        house = Drilled()
-        assert house.refused("drill", **{**WHO, **fields}).startswith(text)
-        assert house.drill is None
+        stack = Drilled()
+        assert stack.refused("drill", **{**WHO, **fields}).startswith(text)
+        assert stack.drill is None
 
     def test_a_length_without_a_zone(self) -> None:
         refused = Drilled().refused("drill", **{"for": "30m"})
@@ -405,76 +405,76 @@ class TestRefusals:
         ],
     )
     def test_a_cluster_that_is_not_written(self, before: str, text: str) -> None:
-        house = Drilled()
-        house.ask(before)
-        assert house.refused("drill", zone="a", **WHO) == text
+        stack = Drilled()
+        stack.ask(before)
+        assert stack.refused("drill", zone="a", **WHO) == text
 
     def test_a_pool_that_is_paused(self) -> None:
-        house = Drilled()
-        house.ask("pause", pool="workers")
-        refused = house.refused("drill", zone="a", **WHO)
+        stack = Drilled()
+        stack.ask("pause", pool="workers")
+        refused = stack.refused("drill", zone="a", **WHO)
         assert refused.startswith("zone a of demo would not be fenced: each pool or node group is paused, ")
 
     @pytest.mark.parametrize("fields", [{"frozen_because": stated("rolling out")}, {"fencing_enabled": False}])
     def test_node_groups_that_no_fence_limits(self, fields: dict[str, Any]) -> None:
-        house = Drilled(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), **fields))
-        refused = house.refused("drill", zone="a", **WHO)
+        stack = Drilled(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), **fields))
+        refused = stack.refused("drill", zone="a", **WHO)
         assert refused.startswith("zone a of demo would not be fenced: each pool or node group is paused, ")
-        assert house.ask("drill", zone="b", **WHO)["drill"]["state"] == "open"
+        assert stack.ask("drill", zone="b", **WHO)["drill"]["state"] == "open"
 
     def test_an_open_incident(self) -> None:
-        house = Drilled()
-        house.cluster.change(key("b"), requested=3)
-        house.fail("b")
-        house.runs(7)
-        refused = house.refused("drill", zone="a", **WHO)
+        stack = Drilled()
+        stack.cluster.change(key("b"), requested=3)
+        stack.fail("b")
+        stack.runs(7)
+        refused = stack.refused("drill", zone="a", **WHO)
         assert refused.startswith("demo has an open incident: workers: ")
         assert refused.endswith(": begin a drill once it is closed")
 
     def test_a_zone_that_is_fenced_already(self) -> None:
-        house = Drilled()
-        house.ask("fence-zone", zone="b", **{"for": "2h"})
-        refused = house.refused("drill", zone="a", **WHO)
+        stack = Drilled()
+        stack.ask("fence-zone", zone="b", **{"for": "2h"})
+        refused = stack.refused("drill", zone="a", **WHO)
         assert refused == "zone b of demo is fenced already: begin a drill once that fence ends"
 
     def test_a_cluster_that_does_not_answer(self) -> None:
-        house = Drilled()
-        house.cluster.unreadable = ClusterUnavailableError("no answer")
+        stack = Drilled()
+        stack.cluster.unreadable = ClusterUnavailableError("no answer")
         with pytest.raises(ClusterUnavailableError, match=r"demo cannot be read, so no drill begins: .*no answer"):
-            house.ask("drill", zone="a", **WHO)
-        assert house.drill is None
+            stack.ask("drill", zone="a", **WHO)
+        assert stack.drill is None
 
     @pytest.mark.parametrize("forecast", [{}, {**FORECAST, "pods": -1}, {**FORECAST, "ordered": {"b": "x"}}, 7])
     def test_a_forecast_that_is_none(self, forecast: object) -> None:
-        house = Drilled()
+        stack = Drilled()
         with pytest.raises(Exception, match="forecast"):
-            house.ask("drill", zone="a", forecast=forecast, **WHO)
-        assert house.drill is None
+            stack.ask("drill", zone="a", forecast=forecast, **WHO)
+        assert stack.drill is None
 
     def test_only_reading_needs_no_right(self) -> None:
-        house = Drilled()
-        assert house.operate.read({"action": "drill", "cluster": "demo"}, plenty)["drill"] is None
+        stack = Drilled()
+        assert stack.operate.read({"action": "drill", "cluster": "demo"}, plenty)["drill"] is None
         for fields in ({"zone": "a"}, {"zone_id": "x"}, {"abort": True}):
             with pytest.raises(BadRequestError, match="ask the operator function"):
-                house.operate.read({"action": "drill", "cluster": "demo", **WHO, **fields}, plenty)
+                stack.operate.read({"action": "drill", "cluster": "demo", **WHO, **fields}, plenty)
 
 
 class TestDryRun:
     def test_a_drill_in_dry_run_fences_nothing(self) -> None:
-        house = Drilled(stack_dry_run=True)
-        answer = house.begin()
+        stack = Drilled(stack_dry_run=True)
+        answer = stack.begin()
         assert answer["message"] == (
             "planned only: dry run: zone a of demo is not fenced: a drill in dry run is only a forecast"
         )
         assert (answer["dryRun"], answer["plannedOnly"], answer["drill"]) == (True, ["workers"], None)
-        assert house.drill is None
-        assert house.ask("history")["actions"] == []
+        assert stack.drill is None
+        assert stack.ask("history")["actions"] == []
 
     def test_with_dry_run_a_live_cluster_is_checked_but_not_fenced(self) -> None:
-        house = Drilled()
-        answer = house.ask("drill", zone="a", dry_run=True)
+        stack = Drilled()
+        answer = stack.ask("drill", zone="a", dry_run=True)
         assert answer["message"] == "zone a of demo would be fenced for 30 min; nothing is fenced"
-        assert (house.drill, house.queue.clusters) == (None, [])
+        assert (stack.drill, stack.queue.clusters) == (None, [])
 
     def test_pools_in_dry_run_are_named(self) -> None:
         groups = [
@@ -482,8 +482,8 @@ class TestDryRun:
             *(group(zone, 2, pool="other", bounds=(1, 9)) for zone in "abc"),
         ]
         pools = [{"name": name, "min": 3, "max": 12, "dry_run": name == "other"} for name in ("workers", "other")]
-        house = House(groups, pools=pools)
-        answer = house.ask("drill", zone="a", **WHO)
+        stack = Stack(groups, pools=pools)
+        answer = stack.ask("drill", zone="a", **WHO)
         assert "; not fenced, because in dry run: pool other. " in answer["message"]
 
 
@@ -503,12 +503,12 @@ def test_pods_that_begin_to_wait_are_measured(monkeypatch: pytest.MonkeyPatch) -
             ]
             return Workload(pods=tuple(pods))
 
-    house = Drilled(workload={"access": {"kind": "same"}})
-    monkeypatch.setattr(house.clusters, "open_workload", lambda *_, **__: Pods(), raising=False)
-    house.begin()
+    stack = Drilled(workload={"access": {"kind": "same"}})
+    monkeypatch.setattr(stack.clusters, "open_workload", lambda *_, **__: Pods(), raising=False)
+    stack.begin()
     waiting += [1, 5, 6]  # the first waited before the drill
-    house.runs(4)
+    stack.runs(4)
     waiting.clear()
-    house.runs(2)
-    measured = house.report["measured"]
+    stack.runs(2)
+    measured = stack.report["measured"]
     assert (measured["waitingPods"], measured["longestWait"]) == (2, 3 * 60)

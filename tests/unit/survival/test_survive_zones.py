@@ -37,11 +37,11 @@ from tests.builders import (
     stated,
     zones,
 )
-from tests.convergence import Home, convergence
-from tests.house import House
+from tests.convergence import PlayedPool, convergence
 from tests.pages import assert_note_is_shown
 from tests.parts import replace
 from tests.property.survival.test_counts_properties import arrive, surviving
+from tests.stack import Stack
 from tests.unit.kubernetes.test_read_groups import only
 from tests.workloads import node, pod, template
 
@@ -55,9 +55,9 @@ def notes(pool: PoolPlan) -> list[str]:
 def rested(groups: Any, policy: Policy) -> PoolPlan:
     play = Played(list(groups), policy)
     for _ in range(5):
-        play.look(60)
+        play.check(60)
         arrive(play)
-    return play.look(60)
+    return play.check(60)
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_held_bounds_are_a_cause_and_nodes_on_their_way_none() -> None:
 def test_a_recent_change_and_max_step_are_causes() -> None:
     policy = surviving(numbers(6, 40))
     changed = Played(zones((2, 2, 2)), replace(policy, settings=replace(policy.settings, max_step=1)))
-    (survives,) = notes(changed.look())
+    (survives,) = notes(changed.check())
     assert "; no node is ordered in b: max_step is 1: later runs add 2 more nodes; " in survives
-    (survives,) = notes(changed.look(10))
+    (survives,) = notes(changed.check(10))
     assert "; no node is ordered in b: the pool's replicas have just changed; " in survives
 
 
@@ -289,12 +289,12 @@ def test_another_value_of_the_record_is_one_line(value: object) -> None:
 
 
 def test_plan_status_page_and_explain_show_it() -> None:
-    house = House(
+    stack = Stack(
         zones((2, 2, 2), bounds=[(0, 9)] * 3), pools=[{"name": "workers", "min": 6, "max": 40, "survive_zones": "1"}]
     )
     says = "survives one zone: short of 3 nodes; keeps 3 more nodes for it"
-    assert_note_is_shown(house, says, "workers")
-    (pool,) = house.ask("plan")["plan"]["pools"]
+    assert_note_is_shown(stack, says, "workers")
+    (pool,) = stack.ask("plan")["plan"]["pools"]
     (rule,) = [rule for rule in pool["noteRules"] if rule["rule"] == "survives-zone"]
     assert (rule["short"], rule["held"]) == (3, 3)
 
@@ -354,7 +354,7 @@ def test_with_pods_the_reason_why_a_pool_cannot_survive_is_one_line(
 # With converge, and with requests to give nodes back
 
 
-def view(home: Home, *pods: Pod, **annotations: str) -> Workload:
+def view(pool: PlayedPool, *pods: Pod, **annotations: str) -> Workload:
     """Every node has a DaemonSet's pod of three cores, and so room for one more core. Annotations are of zone c."""
     nodes = tuple(
         node(
@@ -364,8 +364,8 @@ def view(home: Home, *pods: Pod, **annotations: str) -> Workload:
             machine=machine,
             annotations=annotations if zone == "c" else {},
         )
-        for zone, group in home.groups.items()
-        for machine in home.machines(zone)
+        for zone, group in pool.groups.items()
+        for machine in pool.machines(zone)
         if machine.has_node and not machine.deleting
     )
     agents = (
@@ -380,36 +380,36 @@ def converging(**fields: Any) -> Policy:
 
 @pytest.mark.parametrize("autoscaler", [True, False])
 def test_a_pool_that_survives_is_leveled(autoscaler: bool) -> None:
-    home = Home((2, 2, 5), converging(blind=False, autoscaler=autoscaler), workload=view)
-    home.until_quiet()
-    assert home.requested == (3, 3, 3)
+    pool = PlayedPool((2, 2, 5), converging(blind=False, autoscaler=autoscaler), workload=view)
+    pool.until_quiet()
+    assert pool.requested == (3, 3, 3)
 
 
 def test_without_pods_nothing_is_drained_in_a_pool_whose_pods_must_survive() -> None:
     """Also with ``blind``: no check can tell which node survival needs."""
-    home = Home((2, 2, 5), converging(blind=True))
-    home.look()
-    home.look(601)
-    assert home.requested == (2, 2, 5)
-    assert home.why.startswith("no machine of c may be drained: the pods on the nodes are unknown")
+    pool = PlayedPool((2, 2, 5), converging(blind=True))
+    pool.check()
+    pool.check(601)
+    assert pool.requested == (2, 2, 5)
+    assert pool.why.startswith("no machine of c may be drained: the pods on the nodes are unknown")
 
 
 def test_a_late_step_ends_if_survival_needs_its_new_node() -> None:
-    home = Home((1, 1, 3), converging(blind=False, autoscaler=False), workload=view)
-    home.look()
-    home.look(601)
-    assert sum(home.requested) == 6
-    home.boot()
-    kept = [machine.name for zone in "ac" for machine in home.machines(zone)[: 3 if zone == "c" else 1]]
+    pool = PlayedPool((1, 1, 3), converging(blind=False, autoscaler=False), workload=view)
+    pool.check()
+    pool.check(601)
+    assert sum(pool.requested) == 6
+    pool.boot()
+    kept = [machine.name for zone in "ac" for machine in pool.machines(zone)[: 3 if zone == "c" else 1]]
     bound = [pod(f"bound-{name}", node=name, node_selector={ZONE: name[0]}) for name in kept]
-    far = pod("far", node=home.machines("b")[0].name)
+    far = pod("far", node=pool.machines("b")[0].name)
     disabled = {SCALE_DOWN_DISABLED: "true"}
-    home.workload = lambda home: view(home, far, *bound, **disabled)
+    pool.workload = lambda pool: view(pool, far, *bound, **disabled)
     for _ in range(20):
-        home.look(60)
-    assert home.memory.step is None
-    assert home.memory.held_until is not None
-    assert sum(home.requested) == 6
+        pool.check(60)
+    assert pool.memory.step is None
+    assert pool.memory.held_until is not None
+    assert sum(pool.requested) == 6
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ NUMBERS = [{"name": "workers", "min": 3, "max": 12}]
 RECORD = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
 
 
-class House:
+class Stack:
     """A registered cluster `demo` with one pool of three zones; further fields are the record's.
 
     Who gives a store of their own has registered there what they want; ``clusters`` are opened in the place of `demo`.
@@ -66,16 +66,16 @@ class House:
         if store is None:
             register(self.store, **{"dry_run": None, "pools": NUMBERS, **fields})
         chance = count()
-        heard: dict[str, Any] = {"store": self.store, "queue": self.queue, "clock": self.clock}
-        ports = {**heard, "clusters": self.clusters, "dry_run": stack_dry_run}
+        received: dict[str, Any] = {"store": self.store, "queue": self.queue, "clock": self.clock}
+        ports = {**received, "clusters": self.clusters, "dry_run": stack_dry_run}
         ports["random_bytes"] = lambda size: next(chance).to_bytes(size)
         self.rebalance = Rebalance(**ports, bus=self.bus)
         self.operate = Operate(**ports, pack=pack)
         del ports["random_bytes"]
-        self.look = CheckClusters(**ports, together=sequentially)
-        self.record_failure = RecordFailure(**heard)
-        self.record_zone_shift = RecordZoneShift(**heard)
-        self.request_scale = RequestScale(**heard)
+        self.check = CheckClusters(**ports, together=sequentially)
+        self.record_failure = RecordFailure(**received)
+        self.record_zone_shift = RecordZoneShift(**received)
+        self.request_scale = RequestScale(**received)
 
     def ask(self, action: str, cluster: str | None = "demo", **more: Any) -> dict[str, Any]:
         answer = self.operate({"action": action, **({} if cluster is None else {"cluster": cluster}), **more}, plenty)
@@ -101,17 +101,17 @@ class House:
         for id, (cluster, why) in requests:
             self.rebalance(cluster, why, plenty, queue.found.pop(id), queue.steady.pop(id))
 
-    def looks(self, *clusters: str) -> CheckSummary:
-        """A look of the next minute at a chunk of these clusters, or at the one there is."""
+    def checks(self, *clusters: str) -> CheckSummary:
+        """A check of the next minute at a chunk of these clusters, or at the one there is."""
         self.clock.at += MINUTE
-        return self.look(clusters or ("demo",), plenty)
+        return self.check(clusters or ("demo",), plenty)
 
     def runs(self, times: int) -> None:
         for _ in range(times):
             self.run()
 
     def settle(self) -> None:
-        """Runs until nothing is written and no second look asked for any more; a world that never rests fails here."""
+        """Runs until nothing is written and no second check asked for any more; a world that never rests fails here."""
         for _ in range(8):
             asked = len(self.queue.second_checks)
             if not self.run().written and asked == len(self.queue.second_checks):

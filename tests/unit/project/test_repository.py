@@ -43,7 +43,7 @@ def test_workflows_pin_each_action_to_one_commit_and_contain_no_address() -> Non
     assert not any("://" in text for text in WORKFLOWS.values())
 
 
-def test_known_holes_of_each_lock_are_looked_for_with_each_change_and_each_week() -> None:
+def test_known_holes_of_each_lock_are_checked_for_with_each_change_and_each_week() -> None:
     workflow = yaml.safe_load(WORKFLOWS["holes"])
     (job,) = workflow["jobs"].values()
     assert [step["run"] for step in job["steps"] if "run" in step] == ["make audit"]
