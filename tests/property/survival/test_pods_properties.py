@@ -132,10 +132,10 @@ def valleys(draw: st.DrawFn, **fields: Any) -> Valley:
     return Valley(apps, nodes=nodes, survive_zones="1", **fields)
 
 
-def rest(valley: Valley, looks: int = 150) -> None:
+def rest(valley: Valley, checks: int = 150) -> None:
     """Until nothing has changed for 25 checks. Then no pod waits, and the loss of any zone leaves every pod a place."""
     quiet, before = 0, None
-    for _ in range(looks):
+    for _ in range(checks):
         valley.live(1)
         now = valley.ordered, tuple(valley.removed), tuple(valley.requested().items())
         quiet, before = (quiet + 1 if now == before else 0), now
