@@ -114,11 +114,7 @@ class Seed:
 
     def write(self, minutes: float = 0, *, dies: str = "") -> int | None:
         """Check and write, by a run that may die "before" or "after" the patch; return what was written."""
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
         step = self.check(minutes).parts.of(ReliefStep)
-=======
-        step = self.check(minutes).relief
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
         if step is None:
             return None
         self.remember(step.before)
@@ -179,19 +175,11 @@ def test_relief_waits_and_then_lets_healthy_zones_have_all_the_pool_may_have() -
     seed = Seed(1, 3, 3)
     seed.outage("a")
     pool = seed.check()
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert (pool.parts.of(ReliefStep), notes(pool)) == (None, [Rule.RELIEF_WAITS])
     assert seed.seen is not None
     assert seed.seen.check_at is not None
     assert seed.seen.check_at <= NOW + PATIENCE
     assert seed.check(4).parts.of(ReliefStep) is None
-=======
-    assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_WAITS])
-    assert seed.seen is not None
-    assert seed.seen.check_at is not None
-    assert seed.seen.check_at <= NOW + PATIENCE
-    assert seed.check(4).relief is None
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
     assert seed.write(1) == 12
     assert sum(shares(12, 3)[1:]) == 9 - 1
 
@@ -200,11 +188,7 @@ def test_a_raised_maximum_is_written_once_and_is_no_desired_bound() -> None:
     seed = relieved()
     for _ in range(3):
         pool = seed.check(3)
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
         assert (pool.parts.of(ReliefStep), pool.max, notes(pool)) == (None, 9, [Rule.RELIEF_STANDS])
-=======
-        assert (pool.relief, pool.max, notes(pool)) == (None, 9, [Rule.RELIEF_STANDS])
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
     assert [share.desired for origin in pool.report.origins for share in origin.owners] == [0, 9]
 
 
@@ -227,11 +211,7 @@ def test_switched_off_nothing_is_stored() -> None:
     seed.outage("a")
     for _ in range(3):
         pool = seed.check(10)
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
         assert (pool.parts.of(ReliefStep), pool.next_state.parts.of(Relief), notes(pool)) == (None, None, [])
-=======
-        assert (pool.relief, pool.next_state.relief, notes(pool)) == (None, None, [])
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 @pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION, None])
@@ -243,24 +223,15 @@ def test_quota_configuration_and_a_zone_shift_are_not_relieved(kind: FailureClas
         seed.state = ClusterState(zones={"a": NOW + timedelta(hours=2)})
     seed.check()
     pool = seed.check(30)
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert (pool.parts.of(ReliefStep), kind or pool.next_state.parts.of(Relief)) == (None, kind)
-=======
-    assert (pool.relief, kind or pool.next_state.relief) == (None, kind)
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 def test_a_healthy_check_starts_the_wait_again() -> None:
     seed = Seed(1, 3, 3)
     for failing, minutes, relief in ((True, 0, False), (False, 4, False), (True, 1, False), (True, 4, False)):
         seed.dead = {"a": FailureClass.CAPACITY} if failing else {}
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
         assert (seed.check(minutes).parts.of(ReliefStep) is not None) is relief
     assert seed.check(1).parts.of(ReliefStep) is not None
-=======
-        assert (seed.check(minutes).relief is not None) is relief
-    assert seed.check(1).relief is not None
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 @pytest.mark.parametrize(
@@ -276,11 +247,7 @@ def test_nothing_is_written_where_it_would_not_help(
 ) -> None:
     seed = dead_for_long(*replicas, **fields)
     pool = seed.check()
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert (pool.parts.of(ReliefStep), notes(pool)) == (None, [rule])
-=======
-    assert (pool.relief, notes(pool)) == (None, [rule])
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 def test_relief_waits_for_a_machine_on_its_way_to_the_dead_zone() -> None:
@@ -291,11 +258,7 @@ def test_relief_waits_for_a_machine_on_its_way_to_the_dead_zone() -> None:
     seed.backoff = timedelta(0)
     assert notes(seed.check(1)) == [Rule.RELIEF_TRIED]
     seed.backoff = 4 * MINUTE
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert seed.check(1).parts.of(ReliefStep) is not None, "its next failure"
-=======
-    assert seed.check(1).relief is not None, "its next failure"
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 TWO_WORKERS = OwnerRef(kind="Worker", namespace=SEED, name="main", part="other", uid="worker")
@@ -318,11 +281,7 @@ def test_nothing_is_written_where_it_cannot_be(rule: Rule, change: Callable[[See
     seed = dead_for_long(1, 3, 3)
     change(seed)
     pool = seed.check()
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert (pool.parts.of(ReliefStep), notes(pool), pool.mode.valid) == (None, [rule], True)
-=======
-    assert (pool.relief, notes(pool), pool.mode.valid) == (None, [rule], True)
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 OBSTACLES = [
@@ -339,20 +298,12 @@ def test_a_shoot_that_is_not_reconciled_is_not_written(obstacle: Reason) -> None
     seed = dead_for_long(1, 3, 3)
     seed.shoot_fields = {"obstacle": obstacle}
     pool = seed.check()
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert (pool.parts.of(ReliefStep), notes(pool)) == (None, [obstacle.rule])
-=======
-    assert (pool.relief, notes(pool)) == (None, [obstacle.rule])
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
     seed.shoot_fields = {}
     assert seed.write(1) == 12
     seed.follow()
     seed.dead, seed.shoot_fields = {}, {"obstacle": obstacle}
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert (seed.check(10).parts.of(ReliefStep), notes(seed.check())) == (None, [obstacle.rule])
-=======
-    assert (seed.check(10).relief, notes(seed.check())) == (None, [obstacle.rule])
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 def test_a_limit_of_the_cloud_profile_is_kept() -> None:
@@ -363,7 +314,6 @@ def test_a_limit_of_the_cloud_profile_is_kept() -> None:
 
 def test_a_refusal_is_reported_and_retried_after_an_hour_or_a_change() -> None:
     seed = dead_for_long(1, 3, 3)
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     step = seed.check().parts.of(ReliefStep)
     assert step is not None
     seed.remember(refused(step, "quota exceeded: cpu", seed.now))
@@ -375,19 +325,6 @@ def test_a_refusal_is_reported_and_retried_after_an_hour_or_a_change() -> None:
     seed.shoot_fields = {"generation": 2}
     seed.now -= timedelta(minutes=30)
     assert seed.check().parts.of(ReliefStep) is not None, "and once the Shoot has changed"
-=======
-    step = seed.check().relief
-    assert step is not None
-    seed.remember(refused(step, "quota exceeded: cpu", seed.now))
-    pool = seed.check(1)
-    assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_REFUSED])
-    assert "quota exceeded: cpu" in sentence(pool.report.notes[-1])
-    assert seed.check(58).relief is None
-    assert seed.check(2).relief is not None, "after an hour it is asked again"
-    seed.shoot_fields = {"generation": 2}
-    seed.now -= timedelta(minutes=30)
-    assert seed.check().relief is not None, "and once the Shoot has changed"
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 def test_the_maximum_rises_further_as_nodes_go_from_the_dead_zone_and_never_falls() -> None:
@@ -417,11 +354,7 @@ def test_the_maximum_returns_once_every_zone_is_healthy_and_no_node_is_lost() ->
     before = dict(seed.replicas)
     seed.follow()
     assert seed.replicas == before
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert seed.check(1).next_state.parts.of(Relief) is None
-=======
-    assert seed.check(1).next_state.relief is None
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 def test_nodes_that_join_before_the_lower_maximum_is_carried_out_are_kept() -> None:
@@ -439,33 +372,21 @@ def test_a_new_desired_maximum_is_reported_once_and_obeyed() -> None:
     seed = relieved()
     seed.maximum = 10
     pool = seed.check(6)
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert pool.parts.of(ReliefStep) is None
-=======
-    assert pool.relief is None
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
     assert [problem_text(problem) for problem in pool.new_intents] == [
         "Shoot garden-demo/main now has bounds 0 to 10, which Evenkeel did not write: "
         "Evenkeel uses these bounds from now on"
     ]
     seed.follow()
     pool = seed.check(1)
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert (pool.parts.of(ReliefStep), pool.max, pool.new_intents) == (None, 10, ())
-=======
-    assert (pool.relief, pool.max, pool.new_intents) == (None, 10, ())
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 def test_a_desired_maximum_below_the_running_nodes_is_obeyed() -> None:
     seed = relieved()
     seed.replicas |= {"b": 4, "c": 4}
     seed.maximum = 5
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert (seed.check(6).parts.of(ReliefStep), seed.check(1).parts.of(ReliefStep)) == (None, None)
-=======
-    assert (seed.check(6).relief, seed.check(1).relief) == (None, None)
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 def test_a_maximum_that_was_set_back_is_left_until_the_next_outage() -> None:
@@ -477,11 +398,7 @@ def test_a_maximum_that_was_set_back_is_left_until_the_next_outage() -> None:
     seed.follow()
     assert notes(seed.check(60)) == [Rule.RELIEF_PUT_BACK]
     seed.dead = {}
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert seed.check(1).next_state.parts.of(Relief) is None
-=======
-    assert seed.check(1).next_state.relief is None
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
     seed.outage("a")
     seed.check(1)
     assert seed.write(5) == 12
@@ -502,11 +419,7 @@ def test_a_run_that_dies_at_the_write_is_no_desired_bound(dies: str) -> None:
     seed.write(6)
     assert seed.maximum == 9
     seed.follow()
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert (seed.check(1).max, seed.state.pools[ID].parts.of(Relief)) == (9, None)
-=======
-    assert (seed.check(1).max, seed.state.pools[ID].relief) == (9, None)
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 def test_switched_off_the_maximum_returns_without_waiting_for_the_zones() -> None:
@@ -514,11 +427,7 @@ def test_switched_off_the_maximum_returns_without_waiting_for_the_zones() -> Non
     seed.policy = OFF
     assert seed.write(6) == 9
     seed.follow()
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert seed.check(1).next_state.parts.of(Relief) is None
-=======
-    assert seed.check(1).next_state.relief is None
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 def test_a_restore_returns_the_maximum_and_is_done_only_then() -> None:
@@ -528,11 +437,7 @@ def test_a_restore_returns_the_maximum_and_is_done_only_then() -> None:
     assert notes(seed.check(6)) == [Rule.RELIEF_KEEPS]
     seed.replicas["b"] = 3
     assert seed.write(1) == 9
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     relief = seed.check(1).next_state.parts.of(Relief)
-=======
-    relief = seed.check(1).next_state.relief
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
     assert relief is None or not relief.is_left
 
 
@@ -553,11 +458,7 @@ def test_a_recreated_shoot_ends_relief_and_a_frozen_zone_keeps_it() -> None:
     frozen.group_fields = {"c": {"frozen_because": Reason.of(Rule.ROLLING_SETS, sets=2)}}
     recreated.shoot_fields = {"ref": replace(SHOOT, uid="another")}
     assert notes(frozen.check(10)) == [Rule.RELIEF_STANDS]
-<<<<<<< HEAD:tests/unit/relief/test_relief.py
     assert recreated.check(10).next_state.parts.of(Relief) is None
-=======
-    assert recreated.check(10).next_state.relief is None
->>>>>>> refs/heads/h49u:tests/unit/rebalancing/test_relief.py
 
 
 def test_plan_from_files_shows_relief() -> None:
