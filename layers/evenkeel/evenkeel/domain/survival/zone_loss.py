@@ -7,15 +7,18 @@ same place. Pods that come with a node, or that get no node of their own, need n
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from evenkeel.domain.demand.guards import Guard
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import not_rescheduled_because
-from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import PoolOffer
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import ZONE
+
+if TYPE_CHECKING:
+    from evenkeel.domain.demand.simulation import Simulation
 
 PlaceMore = Callable[[str, Mapping[PodGroup, int]], dict[PodGroup, int]]
 
@@ -35,7 +38,7 @@ class Loss:
 class ZoneLosses:
     """Plays the loss of each zone in which pools that must survive have nodes."""
 
-    def __init__(self, simulation: Simulation, pools: Iterable[PoolOffer]) -> None:
+    def __init__(self, simulation: "Simulation", pools: Iterable[PoolOffer]) -> None:
         offers = [(pool, offer) for pool in pools for offer in pool.groups]
         self._simulation = simulation
         self._snapshot = simulation.snapshot
@@ -133,7 +136,7 @@ class ZoneLosses:
         return None
 
 
-def guard_zones(simulation: Simulation) -> Guard:
+def guard_zones(simulation: "Simulation") -> Guard:
     """Return the guard of the pools that must survive."""
     losses = ZoneLosses(simulation, simulation.pools)
     losses.begin()
