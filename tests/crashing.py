@@ -245,6 +245,7 @@ class Scene(ClusterObjects):
         owner: str,
         *,
         stuck: int = 2,
+        maximum: int = 16,
         incident: bool = True,
         arrived: Callable[[Any], None] = lambda _: None,
         memory: Any = None,
@@ -256,13 +257,13 @@ class Scene(ClusterObjects):
         #: bounds and replicas stand on two objects, and no write can carry the versions of both
         self.two_objects = owner in ("openshift", "cluster-class") or self.hypershift
         self.clock = FakeClock()
-        pool = Pool(name=POOL, minimum=2, maximum=16, replicas=(2, 2, 2, 1), zones=(DEAD, BUSY, IDLE, FROZEN))
+        pool = Pool(name=POOL, minimum=2, maximum=maximum, replicas=(2, 2, 2, 1), zones=(DEAD, BUSY, IDLE, FROZEN))
         world = World(clusters=[kind], pools={kind: [pool]}, clock=self.clock.now, settings=None)
         super().__init__(world.clusters[kind])
         self.memory: Any = memory or InMemoryStore()
         self.bus = FakeBus()
         if self.hypershift:  # an installer's objects say nothing of ours
-            pools = [{"name": POOL, "selector": {USERS_POOL_LABEL: POOL}, "min": 2, "max": 16}]
+            pools = [{"name": POOL, "selector": {USERS_POOL_LABEL: POOL}, "min": 2, "max": maximum}]
             fields = {"pools": pools, "node_pool_fence": owner == "hypershift-pinned", **fields}
         switches = {"write_topology": True} if owner == "cluster-class" else {}
         register(self.memory, flavours=[flavour], **switches, **fields)

@@ -1,0 +1,165 @@
+"""How Evenkeel writes a cluster: journal and lease in the table, then patches in stages, against others who write.
+
+The real use case runs over the real adapter, against a simulated API server. Replicas move from a zone without machines
+to zones that have some, next to cluster-autoscaler.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from evenkeel.application.errors import EvenkeelError
+from evenkeel.application.ports import Lease
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.rebalancing.health.backoff import record_failure
+from sandbox.kube.api import Request
+from tests.crashing import BUSY, DEAD, FROZEN, KilledError, Life, Scene, is_read
+from tests.exhaustive.explore import Events
+
+MAXIMUM = 12
+
+
+class KubernetesWrites(Scene):
+    """A pool of 10 replicas, of which two get no machine. It is played as ``explore`` says."""
+
+    def __init__(self, owner: str) -> None:
+        self.watched = False
+        super().__init__(owner, on_failure="move", autoscaler="cluster-autoscaler", maximum=MAXIMUM)
+        self.steps: list[str] = []
+        self.is_calm = False
+        self.writers: dict[str, int] = {}  # path of an object -> the newest lease under which it was written
+        self.watched = True
+
+        self.others: dict[str, Callable[[], None]] = {
+            "orders": self.orders,
+            "edits": self.edits,
+            "failure stored": self.failure_stored,
+            "second worker": self.second_worker,
+        }
+
+    @property
+    def problems(self) -> list[str]:
+        return self.faults
+
+    # What may happen
+
+    def choices(self, step: str) -> tuple[str, ...]:
+        if step.startswith("PATCH"):
+            scalable = ("orders", "edits") if "/machines/" not in step else ()
+            return ("dies", "answer lost", "second worker", *scalable)
+        if step.startswith("table.") and not is_read(step):
+            return ("dies", "answer lost", "failure stored") if "save_" in step else ("dies", "answer lost")
+        return ("message repeated",) if step.startswith("queue.") else ()
+
+    def play(self, events: Events) -> None:
+        happens = dict(events)
+        life = Worker(self, happens)
+        self.is_calm = False
+        with contextlib.suppress(KilledError, EvenkeelError):
+            outcome = self.run(life)
+            self.is_calm = not (events or outcome.written or outcome.doubtful or outcome.check_at)
+        self.steps = life.steps
+        if "message repeated" not in happens.values():
+            self._pass(timedelta(seconds=75))
+        if self.is_calm:
+            self.faults += self.wrong(self.expected + self.scaled)
+            self.faults += [f"marks are left on {self.marks()}"] if self.marks() else []
+
+    def second_worker(self) -> None:
+        """The lease of the worker that writes ends, and another one has its whole run."""
+        self.clock.at += timedelta(seconds=61)
+        self.run(Worker(self, {}))
+
+    def orders(self) -> None:
+        """Cluster-autoscaler orders one node, within the max that it reads."""
+        replicas, _, most = self.sizes()[BUSY]
+        if replicas < most:
+            self.scale(BUSY, replicas + 1)
+
+    def edits(self) -> None:
+        self.change(DEAD, {"metadata": {"labels": {"edited": "yes"}}})
+
+    def failure_stored(self) -> None:
+        """The function for failure events stores one more failure of the dead zone."""
+        key = GroupKey(self.kind, self.namespace, self.name_of(DEAD))
+        before = self.memory.load("demo").state.groups.get(key, GroupState())
+        after = record_failure(before, self.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
+        self.memory.save_group("demo", key, after, self.memory.load("demo").versions)
+
+    # The rules
+
+    def _look_over(self, request: Request) -> None:
+        super()._look_over(request)  # "Bounds are valid at every moment."
+        if not self.watched:
+            return
+        sizes = self.sizes()
+        requested = sum(size[0] for size in sizes.values())
+        maxima = sum(size[0] if zone == FROZEN else size[2] for zone, size in sizes.items())
+        if requested > self.requested + self.scaled:
+            self.faults.append(f"'Moves conserve replicas.' {requested} are requested after {request.path}")
+        if maxima > MAXIMUM:
+            self.faults.append(f"'Balanced does not pass PoolMaximum.' The maxima are {maxima} after {request.path}")
+
+    def wrote(self, step: str, lease: Lease | None, status: int) -> None:
+        """ "Nothing is written without the table, One worker at a time holds the lease of a cluster.\""""
+        if lease is None:
+            self.faults.append(f"'Nothing is written without the table,' {step}")
+        elif status < 300:
+            if self.writers.get(step, 0) > lease.fencing_token:
+                self.faults.append(f"'One worker at a time holds the lease of a cluster.' {step} by an old one")
+            self.writers[step] = max(lease.fencing_token, self.writers.get(step, 0))
+
+    # The state
+
+    def key(self) -> str:
+        """Times count from now, and ids by their first place. The history of decisions changes no run."""
+        items = {
+            kind: item.text for kind, item in self.memory._items["demo"].items() if not kind.startswith("DECISION")
+        }
+        lease = self.memory._leases["demo"]
+        machines = [
+            (name, item["metadata"].get("annotations"), item["metadata"].get("deletionTimestamp"), item["status"])
+            for name, item in self.machines().items()
+        ]
+        groups = [(zone, self.sizes()[zone], self.annotations(zone)) for zone in self.zones]
+        held = lease.expires.isoformat() if lease.expires > self.clock.at else ""
+        text = json.dumps([items, held, machines, groups, self.scaled], sort_keys=True)
+        ids = {id: str(number) for number, id in enumerate(dict.fromkeys(_ID.findall(text)))}
+        text = _ID.sub(lambda found: ids[found[0]], text)
+        return _TIME.sub(lambda found: str((datetime.fromisoformat(found[0]) - self.clock.at).total_seconds()), text)
+
+
+_ID = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b")
+_TIME = re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)")
+
+
+class Worker(Life):
+    """One run of a worker, in which something happens at some steps, by their numbers."""
+
+    def __init__(self, world: KubernetesWrites, happens: Mapping[int, str]) -> None:
+        super().__init__()
+        self.world, self.happens = world, happens
+        self.lease: Lease | None = None
+
+    def step(self, name: str, call: Callable[[], Any], lost: Callable[[], Exception]) -> Any:
+        what = self.happens.get(len(self.steps), "")
+        if what in self.world.others and not self.dead:
+            self.world.others[what]()
+        late = self.lease is None or self.world.clock.at >= self.lease.expires
+
+        answer = super().step(name, call, lost)
+        if name == "table.take_lease":
+            self.lease = answer
+        if name.startswith("PATCH"):
+            self.world.wrote(name, None if late and what != "second worker" else self.lease, answer.status)
+        if what == "dies":
+            self.die()
+        if what == "answer lost":
+            raise lost()
+        return answer
