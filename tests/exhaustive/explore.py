@@ -48,7 +48,7 @@ _RUNS_UNTIL_CALM = 8
 
 
 def explore(start: Model, events: int) -> Explored:
-    """Play all stories with at most this number of events. Stop at the first with a problem, which is a shortest one."""
+    """Play all stories with at most this number of events. Stop at the first with a problem: none is shorter."""
     left_at: dict[str, int] = {}
     waiting = deque([(start, (), events, 0)])
     runs = 0

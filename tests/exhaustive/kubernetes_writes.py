@@ -6,9 +6,8 @@ to zones that have some, next to cluster-autoscaler.
 
 import contextlib
 import json
-import re
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from evenkeel.application.errors import EvenkeelError
@@ -19,10 +18,19 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from sandbox.kube.api import Request
-from tests.crashing import BUSY, DEAD, FROZEN, KilledError, Life, Scene, is_read
+from tests.crashing import BUSY, DEAD, FROZEN, KilledError, Scene
 from tests.exhaustive.explore import Events
+from tests.exhaustive.worker import Worker, normalized
 
 MAXIMUM = 12
+#: what may happen at a call of the table or of the queue, of which each leaves another state
+CHOICES = {
+    "table.save_group": ("dies",),
+    "table.take_lease": ("dies", "answer lost"),
+    "table.save_pool": ("dies", "answer lost", "failure stored"),
+    "table.give_back_lease": ("answer lost",),
+    "queue.check_again": ("message repeated",),
+}
 
 
 class KubernetesWrites(Scene):
@@ -37,10 +45,8 @@ class KubernetesWrites(Scene):
         self.watched = True
 
         self.others: dict[str, Callable[[], None]] = {
-            "orders": self.orders,
-            "edits": self.edits,
+            "others write": self.others_write,
             "failure stored": self.failure_stored,
-            "second worker": self.second_worker,
         }
 
     @property
@@ -51,15 +57,12 @@ class KubernetesWrites(Scene):
 
     def choices(self, step: str) -> tuple[str, ...]:
         if step.startswith("PATCH"):
-            scalable = ("orders", "edits") if "/machines/" not in step else ()
-            return ("dies", "answer lost", "second worker", *scalable)
-        if step.startswith("table.") and not is_read(step):
-            return ("dies", "answer lost", "failure stored") if "save_" in step else ("dies", "answer lost")
-        return ("message repeated",) if step.startswith("queue.") else ()
+            return ("dies",) if "/machines/" in step else ("dies", "answer lost", "others write", "second worker")
+        return CHOICES.get(step, ())
 
     def play(self, events: Events) -> None:
         happens = dict(events)
-        life = Worker(self, happens)
+        life = Writing(self, happens)
         self.is_calm = False
         with contextlib.suppress(KilledError, EvenkeelError):
             outcome = self.run(life)
@@ -72,18 +75,16 @@ class KubernetesWrites(Scene):
             self.faults += [f"marks are left on {self.marks()}"] if self.marks() else []
 
     def second_worker(self) -> None:
-        """The lease of the worker that writes ends, and another one has its whole run."""
+        """The lease of a worker ends, whatever it thinks of its time, and another worker has its whole run."""
         self.clock.at += timedelta(seconds=61)
-        self.run(Worker(self, {}))
+        self.run(Writing(self, {}))
 
-    def orders(self) -> None:
-        """Cluster-autoscaler orders one node, within the max that it reads."""
+    def others_write(self) -> None:
+        """A person edits one group, and cluster-autoscaler orders one node of another, within the max that it reads."""
+        self.change(DEAD, {"metadata": {"labels": {"edited": f"at {self.clock.at.timestamp():.0f}"}}})
         replicas, _, most = self.sizes()[BUSY]
         if replicas < most:
             self.scale(BUSY, replicas + 1)
-
-    def edits(self) -> None:
-        self.change(DEAD, {"metadata": {"labels": {"edited": "yes"}}})
 
     def failure_stored(self) -> None:
         """The function for failure events stores one more failure of the dead zone."""
@@ -106,7 +107,7 @@ class KubernetesWrites(Scene):
         if maxima > MAXIMUM:
             self.faults.append(f"'Balanced does not pass PoolMaximum.' The maxima are {maxima} after {request.path}")
 
-    def wrote(self, step: str, lease: Lease | None, status: int) -> None:
+    def check_lease(self, step: str, lease: Lease | None, status: int) -> None:
         """ "Nothing is written without the table, One worker at a time holds the lease of a cluster.\""""
         if lease is None:
             self.faults.append(f"'Nothing is written without the table,' {step}")
@@ -130,36 +131,23 @@ class KubernetesWrites(Scene):
         groups = [(zone, self.sizes()[zone], self.annotations(zone)) for zone in self.zones]
         held = lease.expires.isoformat() if lease.expires > self.clock.at else ""
         text = json.dumps([items, held, machines, groups, self.scaled], sort_keys=True)
-        ids = {id: str(number) for number, id in enumerate(dict.fromkeys(_ID.findall(text)))}
-        text = _ID.sub(lambda found: ids[found[0]], text)
-        return _TIME.sub(lambda found: str((datetime.fromisoformat(found[0]) - self.clock.at).total_seconds()), text)
+        return normalized(text, self.clock.at)
 
 
-_ID = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b")
-_TIME = re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)")
-
-
-class Worker(Life):
-    """One run of a worker, in which something happens at some steps, by their numbers."""
+class Writing(Worker):
+    """A worker whose patches are checked against its lease."""
 
     def __init__(self, world: KubernetesWrites, happens: Mapping[int, str]) -> None:
-        super().__init__()
-        self.world, self.happens = world, happens
-        self.lease: Lease | None = None
+        super().__init__(happens, world.others, world.second_worker)
+        self.world = world
 
     def step(self, name: str, call: Callable[[], Any], lost: Callable[[], Exception]) -> Any:
-        what = self.happens.get(len(self.steps), "")
-        if what in self.world.others and not self.dead:
-            self.world.others[what]()
         late = self.lease is None or self.world.clock.at >= self.lease.expires
 
-        answer = super().step(name, call, lost)
-        if name == "table.take_lease":
-            self.lease = answer
-        if name.startswith("PATCH"):
-            self.world.wrote(name, None if late and what != "second worker" else self.lease, answer.status)
-        if what == "dies":
-            self.die()
-        if what == "answer lost":
-            raise lost()
-        return answer
+        def checked() -> Any:
+            answer = call()
+            if name.startswith("PATCH"):
+                self.world.check_lease(name, None if late else self.lease, answer.status)
+            return answer
+
+        return super().step(name, checked, lost)
