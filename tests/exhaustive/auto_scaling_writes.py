@@ -8,6 +8,7 @@ import contextlib
 import copy
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 from botocore.exceptions import ReadTimeoutError
@@ -18,12 +19,27 @@ from sandbox.auto_scaling.clock import VirtualClock
 from tests.auto_scaling_groups import ZONES, InProcess, SimulatedClock, Stage, tag
 from tests.crashing import KilledError, Mortal
 from tests.exhaustive.explore import Events
-from tests.exhaustive.worker import Worker, minute_of, normalized
+from tests.exhaustive.worker import BOUNDS, ENDS, MAXIMA, MOVES, NODES, TABLE, Worker, minute_of, normalized
 from tests.fakes import FakeQueue
 from tests.timed import worker
 
 MAXIMUM = 8
 READ = "describe_auto_scaling_groups"
+#: what may happen at a call, if it leads to another state there than at the calls around it
+CHOICES = {
+    READ: ("old read",),
+    "create_or_update_tags": ("dies", "others order"),
+    "suspend_processes": ("dies", "answer lost", "second worker"),
+    "update_auto_scaling_group": ("dies", "answer lost", "others order", "owner writes"),
+    "set_desired_capacity": ("dies", "answer lost", "others order"),
+    "terminate_instance_in_auto_scaling_group": ("dies", "answer lost", "others order", "second worker"),
+    "resume_processes": ("dies", "answer lost", "second worker"),
+    "decisions.save": ("dies", "answer lost"),
+    "table.take_lease": ("dies",),
+    "table.save_pool": ("dies", "answer lost"),
+    "table.give_back_lease": ("answer lost",),
+    "queue.check_again": ("message repeated",),
+}
 
 
 class AutoScalingWrites:
@@ -87,15 +103,7 @@ class AutoScalingWrites:
     # What may happen
 
     def choices(self, step: str) -> tuple[str, ...]:
-        if step == READ:
-            return ("old read",)
-        if step.startswith(("describe_", "table.load", "decisions.load")):
-            return ()
-        if step.startswith(("table.", "decisions.")):
-            return ("dies", "answer lost")
-        if step.startswith("queue."):
-            return ("message repeated",)
-        return ("dies", "answer lost", "second worker", "others order", "owner writes")
+        return CHOICES.get(step, ())
 
     def play(self, events: Events) -> None:
         happens = dict(events)
@@ -107,6 +115,7 @@ class AutoScalingWrites:
         self.steps = life.steps
         if "message repeated" not in happens.values():
             self.stage.minutes(1.25)
+            self.before_write = None  # no read is as old as that
         self.check_moment("the run")
         if self.is_calm:
             self.check_calm()
@@ -117,9 +126,8 @@ class AutoScalingWrites:
         stage.clusters.wrap = lambda client: Client(client, life, self)
         stage.clusters.wrap_store = lambda store: Mortal(store, life, "decisions")
         try:
-            return worker(table, stage.clusters, stage.clock, Mortal(FakeQueue(), life, "queue"))(
-                "demo", "", minute_of(stage.clock)
-            )
+            queue = Mortal(FakeQueue(), life, "queue")
+            return worker(table, stage.clusters, stage.clock, queue)("demo", "", minute_of(stage.clock))
         finally:
             stage.clusters.wrap, stage.clusters.wrap_store = wrap, wrap_store
 
@@ -147,28 +155,29 @@ class AutoScalingWrites:
     # The rules
 
     def check_moment(self, when: str) -> None:
+        """After each call."""
         groups = [self.stage.group(name) for name in self.names]
         if len(self.running - self.in_service()) > self.gone:
-            self.problems.append(f"'No running node is removed,' {self.running - self.in_service()} after {when}")
+            self.problems.append(f"{NODES} {self.running - self.in_service()} after {when}")
         if (total := sum(group.desired for group in groups)) > self.requested + self.ordered:
-            self.problems.append(f"'Moves conserve replicas.' {total} are requested after {when}")
+            self.problems.append(f"{MOVES} {total} are requested after {when}")
         if not self.wide and (maxima := sum(group.maximum for group in groups)) > MAXIMUM:
-            self.problems.append(f"'Balanced does not pass PoolMaximum.' The maxima are {maxima} after {when}")
+            self.problems.append(f"{MAXIMA} They are {maxima} after {when}")
 
     def check_calm(self) -> None:
-        """An order that reaches AWS at the same time as a write may be lost, and its writer repeats it."""
+        """In the end. Others' order at the moment of a write may be lost, because AWS has no conditional writes."""
         groups = [self.stage.group(name) for name in self.names]
         total = sum(group.desired for group in groups)
         if not self.expected <= total <= self.expected + self.ordered:
-            self.problems.append(f"'Moves conserve replicas.' {total} are requested in the end")
+            self.problems.append(f"{MOVES} {total} are requested in the end")
         for group in groups:
             if not 0 <= group.minimum <= group.desired <= group.maximum:
-                self.problems.append(f"'Bounds are valid at every moment.' {group.name}")
+                self.problems.append(f"{BOUNDS} {group.name}")
             if group.suspended or '"unfinished"' in self.stage.decision(group.name):
-                self.problems.append(f"a write is left unfinished: {group.name}: {group.suspended}")
+                self.problems.append(f"{ENDS} {group.name} is suspended or unfinished: {group.suspended}")
         state = self.stage.store.load("demo")
         if state.unfinished or any(pool.move is not None for pool in state.state.pools.values()):
-            self.problems.append(f"a journal is left open: {state.unfinished} {state.state.pools}")
+            self.problems.append(f"{ENDS} A journal is open: {state.unfinished} {state.state.pools}")
 
     def key(self) -> str:
         """Return what the next runs depend on."""
@@ -180,7 +189,7 @@ class AutoScalingWrites:
         ]
         held = (lease.expires.isoformat() if lease and lease.expires > now else "", store._unfinished.get("demo"))
         decisions = [self.stage.decision(name) for name in self.names]
-        items = [store.texts("demo"), held, groups, decisions, self.ordered, self.wide]
+        items = [store.texts("demo"), held, groups, decisions, self.before_write, self.ordered, self.wide]
         return normalized(json.dumps(items, sort_keys=True, default=str), now)
 
 
@@ -193,9 +202,8 @@ class Client:
     def __getattr__(self, name: str) -> Any:
         def call(**request: Any) -> Any:
             self._world.named = request.get("AutoScalingGroupName") or self._world.named
-            answer = self._life.step(
-                name, lambda: self._carry_out(name, request), lambda: ReadTimeoutError(endpoint_url="")
-            )
+            lost = partial(ReadTimeoutError, endpoint_url="https://autoscaling")
+            answer = self._life.step(name, lambda: self._carry_out(name, request), lost)
             self._world.check_moment(name)
             return answer
 
@@ -205,7 +213,7 @@ class Client:
         world = self._world
         if not name.startswith("describe_"):
             if self._life.lease is None and name != "resume_processes":  # which ends the write of a dead worker
-                world.problems.append(f"'Nothing is written without the table,' {name}")
+                world.problems.append(f"{TABLE} {name}")
             world.before_write = copy.deepcopy(world.stage.api.describe_auto_scaling_groups())
         answer = getattr(self._client, name)(**request)
         if name == READ and world.reads_are_old and world.before_write:

@@ -18,9 +18,10 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from sandbox.kube.api import Request
-from tests.crashing import BUSY, DEAD, FROZEN, KilledError, Scene
+from tests.crashing import BUSY, DEAD, KilledError, Scene
+from tests.crashing import FROZEN as PAUSED_ZONE
 from tests.exhaustive.explore import Events
-from tests.exhaustive.worker import Worker, normalized
+from tests.exhaustive.worker import ENDS, LEASE, MAXIMA, MOVES, TABLE, Worker, normalized
 
 MAXIMUM = 12
 #: what may happen at a call of the table or of the queue, of which each leaves another state
@@ -43,7 +44,6 @@ class KubernetesWrites(Scene):
         self.is_calm = False
         self.writers: dict[str, int] = {}  # path of an object -> the newest lease under which it was written
         self.watched = True
-
         self.others: dict[str, Callable[[], None]] = {
             "others write": self.others_write,
             "failure stored": self.failure_stored,
@@ -71,8 +71,7 @@ class KubernetesWrites(Scene):
         if "message repeated" not in happens.values():
             self._pass(timedelta(seconds=75))
         if self.is_calm:
-            self.faults += self.wrong(self.expected + self.scaled)
-            self.faults += [f"marks are left on {self.marks()}"] if self.marks() else []
+            self.check_calm()
 
     def second_worker(self) -> None:
         """The lease of a worker ends, whatever it thinks of its time, and another worker has its whole run."""
@@ -96,25 +95,33 @@ class KubernetesWrites(Scene):
     # The rules
 
     def _look_over(self, request: Request) -> None:
-        super()._look_over(request)  # "Bounds are valid at every moment."
-        if not self.watched:
-            return
+        """After each request: bounds that cluster-autoscaler can use, no replica twice, and no max too much."""
+        super()._look_over(request)  # BOUNDS
         sizes = self.sizes()
         requested = sum(size[0] for size in sizes.values())
-        maxima = sum(size[0] if zone == FROZEN else size[2] for zone, size in sizes.items())
-        if requested > self.requested + self.scaled:
-            self.faults.append(f"'Moves conserve replicas.' {requested} are requested after {request.path}")
-        if maxima > MAXIMUM:
-            self.faults.append(f"'Balanced does not pass PoolMaximum.' The maxima are {maxima} after {request.path}")
+        maxima = sum(size[0] if zone == PAUSED_ZONE else size[2] for zone, size in sizes.items())
+        if self.watched and requested > self.requested + self.scaled:
+            self.faults.append(f"{MOVES} {requested} are requested after {request.path}")
+        if self.watched and maxima > MAXIMUM:
+            self.faults.append(f"{MAXIMA} They are {maxima} after {request.path}")
 
     def check_lease(self, step: str, lease: Lease | None, status: int) -> None:
-        """ "Nothing is written without the table, One worker at a time holds the lease of a cluster.\""""
+        """After each patch: the worker held the lease, and no newer worker has written the object."""
         if lease is None:
-            self.faults.append(f"'Nothing is written without the table,' {step}")
+            self.faults.append(f"{TABLE} {step}")
         elif status < 300:
-            if self.writers.get(step, 0) > lease.fencing_token:
-                self.faults.append(f"'One worker at a time holds the lease of a cluster.' {step} by an old one")
-            self.writers[step] = max(lease.fencing_token, self.writers.get(step, 0))
+            newest = self.writers.setdefault(step, lease.fencing_token)
+            if newest > lease.fencing_token:
+                self.faults.append(f"{LEASE} {step} by an old one")
+            self.writers[step] = max(lease.fencing_token, newest)
+
+    def check_calm(self) -> None:
+        """In the end: no replica is lost, each node runs, and nothing is left open."""
+        self.faults += self.wrong(self.expected + self.scaled)  # MOVES, NODES, BOUNDS, FROZEN, ENDS
+        if self.marks():
+            self.faults.append(f"{ENDS} Marks are left on {self.marks()}")
+        if self.memory._leases["demo"].expires > self.clock.at:
+            self.faults.append(f"{ENDS} The lease is held")
 
     # The state
 

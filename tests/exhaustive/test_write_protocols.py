@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +14,21 @@ from evenkeel.domain.rebalancing.writes import Stage
 from tests.exhaustive.auto_scaling_writes import AutoScalingWrites
 from tests.exhaustive.explore import explore, replay
 from tests.exhaustive.kubernetes_writes import KubernetesWrites
+from tests.exhaustive.worker import PROMISES
 
+GUARANTEES = Path(__file__).parents[2] / "docs" / "guarantees.md"
 WORLDS: dict[str, Callable[[], Any]] = {
     "kubernetes": partial(KubernetesWrites, "cluster-api"),
     "auto-scaling": partial(AutoScalingWrites, "move"),
     "by-name": partial(AutoScalingWrites, "give back"),
 }
 #: how many stories are played with so many events; fewer would be a model in which less happens
-RUNS = {"kubernetes": (90, 2000), "auto-scaling": (150, 2000), "by-name": (100, 1000)}
+RUNS = {"kubernetes": (90, 1500), "auto-scaling": (100, 1500), "by-name": (60, 900)}
+
+
+def test_the_models_check_promises_of_the_guarantees() -> None:
+    text = GUARANTEES.read_text(encoding="utf-8")
+    assert [promise for promise in PROMISES if promise not in text] == []
 
 
 @pytest.mark.parametrize("world", WORLDS)

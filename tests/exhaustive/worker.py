@@ -8,6 +8,17 @@ from typing import Any
 from evenkeel.application.ports import Clock, Lease, Remaining
 from tests.crashing import Life
 
+# The promises of docs/guarantees.md that the models check
+MOVES = "Moves conserve replicas."
+NODES = "No running node is removed,"
+MAXIMA = "Balanced does not pass PoolMaximum."
+BOUNDS = "Bounds are valid at every moment."
+FROZEN = "Frozen objects are not written."
+TABLE = "Nothing is written without the table,"
+LEASE = "One worker at a time holds the lease of a cluster."
+ENDS = "Work without change ends."
+PROMISES = (MOVES, NODES, MAXIMA, BOUNDS, FROZEN, TABLE, LEASE, ENDS)
+
 
 class Worker(Life):
     """One run of a worker. ``happens``: what happens, by the number of the step; ``others``: what others do, by name.
