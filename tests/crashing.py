@@ -303,6 +303,7 @@ class Scene(Runs, ClusterObjects):
         owner: str,
         *,
         stuck: int = 2,
+        maximum: int = 16,
         incident: bool = True,
         arrived: Callable[[Any], None] = lambda _: None,
         memory: Any = None,
@@ -314,12 +315,12 @@ class Scene(Runs, ClusterObjects):
         #: bounds and replicas stand on two objects, and no write can carry the versions of both
         self.two_objects = owner in ("openshift", "cluster-class") or self.hypershift
         self.clock = FakeClock()
-        pool = Pool(name=POOL, minimum=2, maximum=16, replicas=(2, 2, 2, 1), zones=(DEAD, BUSY, IDLE, FROZEN))
+        pool = Pool(name=POOL, minimum=2, maximum=maximum, replicas=(2, 2, 2, 1), zones=(DEAD, BUSY, IDLE, FROZEN))
         world = World(clusters=[kind], pools={kind: [pool]}, clock=self.clock.now, settings=None)
         Runs.__init__(self, memory)
         ClusterObjects.__init__(self, world.clusters[kind])
         if self.hypershift:  # an installer's objects say nothing of ours
-            pools = [{"name": POOL, "selector": {USERS_POOL_LABEL: POOL}, "min": 2, "max": 16}]
+            pools = [{"name": POOL, "selector": {USERS_POOL_LABEL: POOL}, "min": 2, "max": maximum}]
             fields = {"pools": pools, "node_pool_fence": owner == "hypershift-pinned", **fields}
         switches = {"write_topology": True} if owner == "cluster-class" else {}
         register(self.memory, flavours=[flavour], **switches, **fields)

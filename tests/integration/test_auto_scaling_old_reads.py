@@ -89,6 +89,22 @@ def test_an_order_of_the_autoscaler_in_the_same_second_is_kept() -> None:
     assert not stage.group(names[1]).suspended
 
 
+def test_an_order_of_others_does_not_count_as_the_move_that_it_prevents() -> None:
+    stage, names = outage()
+    ordered: list[str] = []
+
+    def order(name: str, request: dict[str, Any]) -> None:
+        """Another writer orders a node after the move is announced, and before the group's process is suspended."""
+        if name == "SuspendProcesses" and request["AutoScalingGroupName"] == names[0] and not ordered:
+            ordered.append(name)
+            stage.api.set_desired_capacity(AutoScalingGroupName=names[0], DesiredCapacity=3)
+
+    stage.api.before = order
+    stage.settle()
+    assert ordered
+    assert sum(stage.group(name).desired for name in names) == 8 + 1
+
+
 def test_a_sibling_that_another_writer_has_raised_is_seen_before_a_raise() -> None:
     stage = Stage(autoscaler="none")
     names = stage.pool(maximum=2)

@@ -13,8 +13,8 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.workload import ZONE, Node, Workload
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from tests.builders import NOW
+from tests.exhaustive.plan_rules import check
 from tests.parts import replace
-from tests.property.rebalancing import test_plan_properties as plans
 from tests.property.worlds import World, pools
 from tests.stories import Broken, BrokenStory
 from tests.workloads import LONG_AGO, node
@@ -190,22 +190,10 @@ def broken_pools(draw: st.DrawFn, *, autoscaler: bool) -> World:
     )
 
 
-PLANS = [
-    plans.test_published_bounds_are_ordered_and_hold_the_requested,
-    plans.test_replicas_of_a_pool_stay_within_its_numbers,
-    plans.test_frozen_groups_are_not_written,
-    plans.test_fenced_groups_get_no_growth,
-    plans.test_probing_groups_may_grow_by_one_machine,
-    plans.test_growth_keeps_to_zone_max,
-    plans.test_balanced_maxima_add_up_to_the_pool_maximum,
-]
-
-
 @settings(max_examples=60)
 @given(broken_pools(autoscaler=True) | broken_pools(autoscaler=False))
 def test_whatever_holds_for_a_plan_holds_with_broken_nodes(world: World) -> None:
-    for each in PLANS[: -1 if world.policy.pools[0].strategy is not BALANCED else None]:
-        each.hypothesis.inner_test(world)  # type: ignore[attr-defined]
+    check(world)
 
 
 @settings(max_examples=60)

@@ -383,6 +383,22 @@ class TestFrozen:
         group = read(described({"evenkeel.dev/decision": decision}, **held))
         assert (group.frozen_because is not None) is is_frozen
 
+    @pytest.mark.parametrize(
+        ("suspended", "ended", "is_frozen"), [(75, 5, False), (1, 5, True), (75, 60, True), (3600, 5, True)]
+    )
+    def test_not_by_an_old_read_of_a_write_of_ours_that_has_just_ended(
+        self, suspended: int, ended: int, is_frozen: bool
+    ) -> None:
+        """The numbers are the seconds since then. Another writer has suspended it later, or long before."""
+
+        def ago(seconds: int) -> str:
+            return (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+        decision = f'{{"at":"{ago(80)}","state":"healthy","target":2,"min":0,"max":2,"ended":"{ago(ended)}"}}'
+        process = {"ProcessName": "Terminate", "SuspensionReason": f"User suspended at {ago(suspended)}"}
+        group = read(described({"evenkeel.dev/decision": decision}, SuspendedProcesses=[process]))
+        assert (group.frozen_because is not None) is is_frozen
+
 
 class TestTags:
     def test_settings_and_what_we_wrote(self) -> None:

@@ -27,6 +27,7 @@ from evenkeel.adapters.auto_scaling.suspensions import (
     is_suspended,
     is_suspended_by_others,
     suspended,
+    suspended_at,
 )
 from evenkeel.adapters.auto_scaling.templates import (
     ARCH,
@@ -489,11 +490,17 @@ class _GroupReader:
         return Reason.of(Rule.PROCESS_SUSPENDED, process=process, because=because, name=name)
 
     def _is_being_written(self) -> bool:
-        """Return True if Evenkeel has suspended Terminate for a write, which the next run ends."""
-        published = read_published(self._decision)
-        is_recent = published is not None and abs(self._now - published.at) < WRITE_ENDS_WITHIN
+        """Return True if Evenkeel has suspended Terminate for a write, which the next run ends.
+
+        A read may still show the process as a write has suspended it that has just ended.
+        """
+        published, at, ended = read_published(self._decision), suspended_at(self._item), ended_at(self._decision)
+        if published is None or abs(self._now - published.at) >= WRITE_ENDS_WITHIN:
+            return False
+        if at is not None and ended is not None and abs(self._now - ended) < READS_MAY_BE_OLD[AUTO_SCALING]:
+            return published.at - WRITE_ENDS_WITHIN < at <= ended
         decision = self._decision or ""
-        return is_recent and may_be_suspended(decision) and not is_suspended_by_others(self._item, decision)
+        return may_be_suspended(decision) and not is_suspended_by_others(self._item, decision)
 
     # Instances
 

@@ -192,6 +192,7 @@ class GroupWriter:
         self._writer = writer
         self._refreshing = refreshing
         self._sent_max: dict[str, int] = {}  # of writes that may not have ended, because groups are written in parallel
+        self._sent_desired: set[str] = set()  # the names of groups whose desired capacity a write has set
         self._written: dict[str, Described] = {}  # the groups as Evenkeel's last writes left them, by name
         self._ended: dict[str, datetime | None] = {}  # when the write before the last one has ended, by name
         self.unfinished: set[str] = set()  # the names of groups whose writes have begun and not ended
@@ -245,10 +246,19 @@ class GroupWriter:
             tags[DECISION] = for_tag(decision, writer=self._writer)
         earlier = self._begin(member, change, decision)
         self._write_tags(member.name, tags)
-        self._confirm_named(member, change, tags)
-        self._confirm_raise(member, change, tags)
-        written = self._write_numbers(member.name, change)
+        try:
+            self._confirm_named(member, change, tags)
+            self._confirm_raise(member, change, tags)
+            written = self._write_numbers(member.name, change)
+        except ConflictError:
+            self._withdraw(member.name, change, tags)
+            raise
         return self._resume(member.name, _Sent(decision=self._decisions[member.name])) if earlier else written
+
+    def _withdraw(self, name: str, change: _Change, tags: Mapping[str, str]) -> None:
+        """Withdraw an announced move, if others have changed the desired capacity before this write did."""
+        if MOVE in tags and not change.named and name not in self._sent_desired and self._api.may_begin(1):
+            self._write_tags(name, {MOVE: tags_of(change.newest).get(MOVE, "")})
 
     # The decision, in the table
 
@@ -480,6 +490,7 @@ class GroupWriter:
             group = self._newest(name, sent)
             if group["DesiredCapacity"] != expected or len(instances_of(group)) > change.desired:
                 raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
+            self._sent_desired.add(name)
             self._send_desired(name, change.desired)
             sent.add(DesiredCapacity=change.desired)
         if change.bounds != change.interim_bounds:
