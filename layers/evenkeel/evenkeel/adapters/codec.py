@@ -21,7 +21,9 @@ _log = logging.getLogger("evenkeel.stored")
 _Kind = TypeVar("_Kind")
 # Fields whose numbers are not counts of nodes. Such a number may be negative, or larger than LARGEST_COUNT.
 _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
-_ORDERS = (("orders",), ("state", "orders"))  # where a PoolState and a StoredPool have the past orders of a pool
+# The fields of a PoolState whose entries are dropped if they cannot be read. At worst, a node is ordered too early, or
+# provision times are learned anew.
+_DROPPED = {"orders": "order", "provision_times": "provision time", "counted_until": "provision time"}
 
 
 # The fields of a group's state that belong to none of its parts.
@@ -154,31 +156,31 @@ def _form(value: object) -> object:
 
 
 def _read(kind: type, text: str, where: str, extra: Literal["ignore", "forbid"] = "ignore") -> tuple[Any, str]:
-    """Return a value and its text. Unless unknown fields are faults, both lack the orders that cannot be read."""
+    """Return a value and its text. Unless unknown fields are faults, both lack the entries that may be dropped."""
     adapter = _adapter(FlatGroupState if kind is GroupState else kind)
     strict = None if issubclass(kind, BaseModel) else True  # a record is as strict as its model says
     try:
         value: Any = adapter.validate_json(text, strict=strict, extra=extra)
     except ValidationError as error:
-        kept = text = _without_orders(text, error) if extra == "ignore" else text
+        kept = text = _without_dropped(text, error) if extra == "ignore" else text
         value = validated(lambda: adapter.validate_json(kept, strict=strict, extra=extra), where, adapter.json_schema)
     if faults := [f"{where}: {fault}" for fault in islice(_faults(value, ()), MOST_LINES)]:
         raise ConfigError(faults)
     return value.state() if isinstance(value, FlatGroupState) else value, text
 
 
-def _without_orders(text: str, error: ValidationError) -> str:
-    """Return the text without the past orders that cannot be read. At worst, a node is ordered too early."""
+def _without_dropped(text: str, error: ValidationError) -> str:
+    """Return the text without the entries of ``_DROPPED`` that cannot be read."""
     faults = {}
     for fault in error.errors():
-        for place in _ORDERS:
-            if fault["loc"][: len(place)] == place:
-                faults[fault["loc"][: len(place) + 1]] = fault["msg"]
+        place = fault["loc"][: 1 + (fault["loc"][:1] == ("state",))]  # a PoolState, or a StoredPool
+        if place and place[-1] in _DROPPED:
+            faults[fault["loc"][: len(place) + 1]] = _DROPPED[str(place[-1])], fault["msg"]
     if not faults:
         return text
     data = json.loads(text)
-    for (*path, name), problem in faults.items():
-        _log.warning("dropped a stored order that cannot be read: %s: %s", quote(name), problem)
+    for (*path, name), (noun, problem) in faults.items():
+        _log.warning("dropped a stored %s that cannot be read: %s: %s", noun, quote(name), problem)
         parent = data
         for part in path:
             parent = parent[part]

@@ -178,6 +178,7 @@ class PoolPlan:
     survival: Survival | None = None  # None: the pool does not have to survive the loss of a zone, or it is unknown
     asks_pods: bool = False  # True: whether the pool survives depends on pods, and not all were read
     relief: ReliefStep | None = None  # the write to the pool's Shoot; None: no write
+    untimed: int = 0  # new nodes without a usable time of creation or joining, which no learned timeout counts
 
     @property
     def journal_of(self) -> PoolId:

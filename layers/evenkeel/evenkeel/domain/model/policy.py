@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy, SurviveZones
 from evenkeel.domain.model.convergence import ConvergePolicy
@@ -28,6 +29,13 @@ class BackoffPolicy:
         return min(self.longest, self.initial * (1 << min(max(failures, 1) - 1, 20)))
 
 
+class TimeoutMode(StrEnum):
+    """Whether machines' own times can make the provision timeout shorter (``health.provision_times``)."""
+
+    AUTO = "auto"
+    SET = "set"
+
+
 @dataclass(frozen=True, kw_only=True)
 class PoolRule:
     """A pool of the cluster record: its selector, its minimum and maximum, and its settings."""
@@ -43,6 +51,7 @@ class PoolRule:
     dry_run: bool | None = None  # None: the cluster's setting applies
     backoff: BackoffPolicy | None = None
     provision_timeout: timedelta | None = None
+    timeout_mode: TimeoutMode | None = None
     max_step: int | None = None
     survive_zones: SurviveZones | None = None
     fallback_for: str | None = None
@@ -68,6 +77,7 @@ class PoolSettings:
     survive_zones: SurviveZones = SurviveZones.NONE
     backoff: BackoffPolicy = BackoffPolicy()
     provision_timeout: timedelta = PROVISION_TIMEOUT
+    timeout_mode: TimeoutMode = TimeoutMode.SET
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     autoscaler: bool = True  # True: a Cluster Autoscaler scales within the bounds
     autoscaler_loop: timedelta = timedelta(seconds=10)  # the autoscaler's --scan-interval

@@ -150,6 +150,8 @@ class Rule(StrEnum):
     MANAGED_BY_EKS_ANYWHERE = "managed-by-eks-anywhere", Topic.NOTE
     BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # about a whole pool
     ZONES_DIFFER = "zones-differ", Topic.NOTE  # about a whole pool
+    TIMEOUT_LEARNED = "timeout-learned", Topic.NOTE  # about a whole pool
+    TIMEOUT_NOT_LEARNED = "timeout-not-learned", Topic.NOTE  # about a whole pool
     HOLDS_NODES = "holds-nodes", Topic.NOTE  # about a whole pool
     THAW_ADDS = "thaw-adds", Topic.NOTE  # about a whole pool
     POOL_DRY_RUN = "pool-dry-run", Topic.NOTE  # about a pool whose own setting overrides the cluster's

@@ -10,6 +10,7 @@ from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, PoolId
 from evenkeel.domain.model.moves import Move, RequestedNodes, ScaleRequest
 from evenkeel.domain.model.past_orders import PastOrder
+from evenkeel.domain.model.provision_times import ProvisionTimes
 from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.second_checks import SECOND_CHECK_AFTER
 from evenkeel.domain.model.survival import HeldNodes
@@ -249,6 +250,9 @@ class PoolState:
     # Key of a group -> the nodes that it holds for the pools of which its pool is a fallback; no key: none.
     held_nodes: Mapping[str, int] = field(default_factory=dict)
     replicas: ReplicasState = field(default_factory=ReplicasState)
+    # The provision times of the last machines of each machine type and capacity type (``health.provision_times``).
+    provision_times: Mapping[str, ProvisionTimes] = field(default_factory=dict)
+    counted_until: Mapping[str, datetime] = field(default_factory=dict)  # key of a group -> older machines are counted
 
     @property
     def members(self) -> frozenset[str]:

@@ -224,7 +224,7 @@ _ANNOTATIONS = {
 # all pools.
 _SETTINGS = (
     *("strategy", "on_failure", "level", "max_step", "survive_zones", "backoff", "provision_timeout"),
-    "fallback_for",
+    *("timeout_mode", "fallback_for"),
 )
 _values = attrgetter(*_ANNOTATIONS)
 _settings = attrgetter(*_SETTINGS)
