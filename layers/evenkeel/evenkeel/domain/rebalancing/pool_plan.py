@@ -38,7 +38,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import MemberSnapshot, PoolState, ReplicasState
 from evenkeel.domain.rebalancing.bounds.safety import stays_closed
 from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
-from evenkeel.domain.rebalancing.health.provision_times import learn, timeout_notes
+from evenkeel.domain.rebalancing.health.provision_times import learn
 from evenkeel.domain.rebalancing.health.states import assess, without_drill
 from evenkeel.domain.rebalancing.membership.members import FoundMembers, created_again
 from evenkeel.domain.rebalancing.relief import relieve
@@ -262,7 +262,6 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
             Reason.of(Rule.HOLDS_NODES, nodes=sum(draft.convergence.held.values()), pool=pool.first_pools[0].name)
         )
     notes += [note for note in (thaw_note(draft), _unevenness(draft)) if note is not None]
-    notes += timeout_notes(pool)
     return tuple(notes)
 
 

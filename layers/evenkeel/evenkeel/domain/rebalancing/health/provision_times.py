@@ -14,15 +14,16 @@ however often a check repeats, and slow machines count as well as quick ones. A 
                          counted until               counted until, from now on
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import CLOCKS_AGREE, KUBERNETES_SINCE, Machine, NodeGroup
 from evenkeel.domain.model.observations import Check
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.policy import TimeoutMode
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.provision_times import FEWEST, ProvisionTimes
@@ -34,6 +35,7 @@ _LONE = 1.5  # how much longer a lone machine waits, and what a machine that was
 _KINDS_KEPT = 8  # of machines, for each pool
 _NAME_KEPT = 128  # characters, so that the times of one kind stay small
 _UNKNOWN = GroupState()
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def kind_of(group: NodeGroup) -> str:
@@ -84,7 +86,8 @@ def learn(pool: AnyPool, check: Check, state: PoolState) -> Learned:
     ``check``: with the states of the groups after this check. ``state``: the next state without these times.
     """
     if pool.settings.timeout_mode is not TimeoutMode.AUTO:
-        return Learned(state)
+        has_times = state.provision_times or state.counted_until
+        return Learned(replace(state, provision_times={}, counted_until={}) if has_times else state)
     times, until, untimed = dict(state.provision_times), dict(state.counted_until), 0
     for group in pool.groups:
         kind, key = kind_of(group), str(group.key)
@@ -129,11 +132,11 @@ def _count(pool: AnyPool, group: NodeGroup, check: Check, since: datetime | None
         if machine in given_up and silent is not None and _is_dated(machine.created_at, now):
             times.append((machine.created_at, _LONE * silent))
         elif machine.has_node and machine not in awaited and machine.name not in state.failure.refused:
-            at = joined.get(machine.name)
-            if at is None or not (_is_dated(machine.created_at, now) and machine.created_at <= at <= now + CLOCKS_AGREE):
-                untimed += 1
-            else:
+            at = joined.get(machine.name, _NEVER)
+            if _is_dated(machine.created_at, now) and machine.created_at <= at <= now + CLOCKS_AGREE:
                 times.append((machine.created_at, at - machine.created_at))
+            else:
+                untimed += 1
     times.sort()
     if times and until is None:
         # Not now, because API servers write whole seconds: the next machine could seem to be older than now.
@@ -173,17 +176,22 @@ def _late(group: NodeGroup, now: datetime, timeout: timedelta | None) -> list[Ma
     return [] if timeout is None else [one for one in _awaited(group) if now - one.awaited_from(now) >= timeout]
 
 
-def timeout_notes(pool: AnyPool) -> Iterator[Reason]:
-    """Yield which timeout holds for each kind of machine of which times are known, and why."""
-    if pool.settings.timeout_mode is not TimeoutMode.AUTO:
-        return
-    for kind in sorted({kind_of(group) for group in pool.groups}):
-        times = pool.state.provision_times.get(kind)
-        if times is None:
-            continue
-        if times.timeout is None:
-            yield Reason.of(Rule.TIMEOUT_NOT_LEARNED, type=kind, machines=times.count, needed=FEWEST)
-        else:
-            lengths = {"timeout": times.timeout, "p95": times.p95, "longest": times.longest}
-            seconds = {name: int(length.total_seconds()) for name, length in lengths.items()}
-            yield Reason.of(Rule.TIMEOUT_LEARNED, type=kind, machines=times.count, **seconds)
+def timeouts_of(plan: PoolPlan) -> list[Reason]:
+    """Return which timeout holds for each kind of machine of a pool, and why."""
+    found = [_timeout_of(group, plan.next_state) for group in sorted(plan.groups, key=lambda each: each.group.key)]
+    return [reason for number, reason in enumerate(found) if reason not in found[:number]]
+
+
+def _timeout_of(plan: GroupPlan, state: PoolState) -> Reason:
+    kind, own = kind_of(plan.group), plan.group.options.provision_timeout or timedelta(0)
+    times = state.provision_times.get(kind, ProvisionTimes())
+    learned = times.timeout
+    if learned is not None and own <= learned:
+        lengths = {"timeout": learned, "p95": times.p95, "longest": times.longest}
+        seconds = {name: int(length.total_seconds()) for name, length in lengths.items()}
+        return Reason.of(Rule.TIMEOUT_LEARNED, type=kind, machines=times.count, **seconds)
+    if learned is not None or own == plan.provision_timeout:
+        return Reason.of(Rule.TIMEOUT_OF_OWNER, type=kind, timeout=int(own.total_seconds()))
+    if times.count:
+        return Reason.of(Rule.TIMEOUT_NOT_LEARNED, type=kind, machines=times.count, needed=FEWEST)
+    return Reason.of(Rule.TIMEOUT_SET, type=kind, timeout=int(plan.provision_timeout.total_seconds()))
