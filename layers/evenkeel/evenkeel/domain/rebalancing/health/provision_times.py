@@ -70,7 +70,8 @@ def machine_timeout(pool: AnyPool, group: NodeGroup, state: GroupState | None, n
     until = pool.state.counted_until.get(str(group.key))
     timeout = order_timeout(pool, group, now)
     is_given_up = until is not None and any(machine.awaited_from(now) < until for machine in _awaited(group))
-    return min(timeout, now - until) if is_given_up and until is not None else timeout
+    # A machine that was created at ``until`` was not given up.
+    return min(timeout, now - until + timedelta.resolution) if is_given_up and until is not None else timeout
 
 
 class Learned(NamedTuple):
@@ -126,17 +127,18 @@ def _count(pool: AnyPool, group: NodeGroup, check: Check, since: datetime | None
     until = min([at for at in begun if _is_dated(at, now)], default=None)
     times, untimed = list[tuple[datetime, timedelta]](), 0
     for machine in group.machines or ():
-        is_new = since is None or machine.created_at >= since
-        if not is_new or (until is not None and machine.created_at >= until):
+        created, at = machine.created_at, joined.get(machine.name, _NEVER)
+        is_joined = machine.has_node and machine not in awaited and machine.name not in state.failure.refused
+        if since is not None and created < since:
             continue
-        if machine in given_up and silent is not None and _is_dated(machine.created_at, now):
-            times.append((machine.created_at, _LONE * silent))
-        elif machine.has_node and machine not in awaited and machine.name not in state.failure.refused:
-            at = joined.get(machine.name, _NEVER)
-            if _is_dated(machine.created_at, now) and machine.created_at <= at <= now + CLOCKS_AGREE:
-                times.append((machine.created_at, at - machine.created_at))
-            else:
-                untimed += 1
+        if is_joined and not (_is_dated(created, now) and created <= at <= now + CLOCKS_AGREE):
+            untimed += 1
+        elif until is not None and created >= until:
+            continue
+        elif is_joined:
+            times.append((created, at - created))
+        elif machine in given_up and silent is not None and _is_dated(created, now):
+            times.append((created, _LONE * silent))
     times.sort()
     if times and until is None:
         # Not now, because API servers write whole seconds: the next machine could seem to be older than now.
