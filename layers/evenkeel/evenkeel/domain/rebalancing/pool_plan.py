@@ -38,7 +38,6 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import MemberSnapshot, PoolState, ReplicasState
 from evenkeel.domain.rebalancing.bounds.safety import stays_closed
 from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
-from evenkeel.domain.rebalancing.health.provision_times import learn
 from evenkeel.domain.rebalancing.health.states import assess, without_drill
 from evenkeel.domain.rebalancing.membership.members import FoundMembers, created_again
 from evenkeel.domain.rebalancing.relief import relieve
@@ -139,9 +138,7 @@ class PoolPlanner:
             step(draft)
         # Only advice needs the draft. Otherwise it is not kept, because the garbage collector visits all that is kept.
         kept = draft if check.observation.workload is not None or check.observation.workload_unread else None
-        plan = to_plan(draft)
-        plan.next_state, plan.untimed = learn(pool, check, plan.next_state)
-        return PlannedPool(pool, kept, plan, draft.check_at)
+        return PlannedPool(pool, kept, to_plan(draft), draft.check_at)
 
 
 def _has_to_survive(pool: Pool) -> bool:

@@ -14,14 +14,14 @@ however often a check repeats, and slow machines count as well as quick ones. A 
                          counted until               counted until, from now on
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.flavours import AUTO_SCALING
-from evenkeel.domain.model.groups import CLOCKS_AGREE, KUBERNETES_SINCE, Machine, NodeGroup
+from evenkeel.domain.model.groups import CLOCKS_AGREE, KUBERNETES_SINCE, GroupKey, Machine, NodeGroup
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.policy import TimeoutMode
@@ -81,10 +81,14 @@ class Learned(NamedTuple):
     untimed: int = 0
 
 
-def learn(pool: AnyPool, check: Check, state: PoolState) -> Learned:
+def learn(pool: AnyPool, check: Check, before: Mapping[GroupKey, GroupState], state: PoolState) -> Learned:
     """Return the pool's next state with the provision times of the machines that have joined or were given up.
 
-    ``check``: with the states of the groups after this check. ``state``: the next state without these times.
+    Args:
+        pool: The pool.
+        check: The check, with the states of the groups after it.
+        before: The states of the groups before the check.
+        state: The pool's next state without these times.
     """
     if pool.settings.timeout_mode is not TimeoutMode.AUTO:
         has_times = state.provision_times or state.counted_until
@@ -94,7 +98,8 @@ def learn(pool: AnyPool, check: Check, state: PoolState) -> Learned:
         kind, key = kind_of(group), str(group.key)
         if not (kind and group.machines) or _lacks_nodes(group, check):
             continue
-        found = _count(pool, group, check, until.get(key))
+        refused = before.get(group.key, _UNKNOWN).failure.refused
+        found = _count(pool, group, check, until.get(key), refused)
         untimed += found.untimed
         if found.until is not None:
             times[kind] = times.get(kind, ProvisionTimes()).with_times(found.times)
@@ -114,11 +119,13 @@ class _Found(NamedTuple):
     untimed: int
 
 
-def _count(pool: AnyPool, group: NodeGroup, check: Check, since: datetime | None) -> _Found:
-    """Return the times of the group's machines that can be counted now, in the order of their creation."""
-    now, state = check.now, check.state.groups.get(group.key) or _UNKNOWN
-    joined = _joined(group, check)
-    silent = order_timeout(pool, group, now) if _is_silent(state) else None
+def _count(pool: AnyPool, group: NodeGroup, check: Check, since: datetime | None, refused: Collection[str]) -> _Found:
+    """Return the times of the group's machines that can be counted now, in the order of their creation.
+
+    The time of a machine that was ``refused`` says how long its zone had no capacity.
+    """
+    now, joined = check.now, _joined(group, check)
+    silent = order_timeout(pool, group, now) if _is_silent(check.state.groups.get(group.key)) else None
     given_up = [machine for machine in _late(group, now, silent) if machine.failure is None]
     awaited = [machine for machine in _awaited(group) if machine not in given_up]
     awaited += [machine for machine in group.machines or () if machine.name in group.status.never_ready]
@@ -128,7 +135,7 @@ def _count(pool: AnyPool, group: NodeGroup, check: Check, since: datetime | None
     times, untimed = list[tuple[datetime, timedelta]](), 0
     for machine in group.machines or ():
         created, at = machine.created_at, joined.get(machine.name, _NEVER)
-        is_joined = machine.has_node and machine not in awaited and machine.name not in state.failure.refused
+        is_joined = machine.has_node and machine not in awaited and machine.name not in refused
         if since is not None and created < since:
             continue
         if is_joined and not (_is_dated(created, now) and created <= at <= now + CLOCKS_AGREE):
