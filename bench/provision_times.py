@@ -21,7 +21,7 @@ from evenkeel.domain.model.groups import (
 from evenkeel.domain.model.policy import PoolSettings, TimeoutMode
 from evenkeel.domain.model.pools import Pool
 from evenkeel.domain.model.provision_times import KEPT, ProvisionTimes
-from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.model.states import PoolState, ReplicasState
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.health.provision_times import order_timeout
 from tests.builders import NOW
@@ -91,7 +91,7 @@ def _timeout(times: ProvisionTimes, size: int, own: timedelta | None) -> timedel
         id=PoolId("cluster-api", "bench", "", "workers"),
         groups=(group,),
         settings=PoolSettings(strategy=BALANCED, timeout_mode=TimeoutMode.AUTO),
-        state=PoolState(provision_times={_TYPE: times}),
+        state=PoolState(replicas=ReplicasState(provision_times={_TYPE: times})),
         min=0,
         max=100,
     )

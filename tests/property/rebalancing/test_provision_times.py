@@ -92,7 +92,7 @@ def after(state: ClusterState, machines: Sequence[tuple[int, int]], now: int) ->
 
 def letters_of(state: ClusterState) -> str:
     pools = list(state.pools.values()) or [PoolState()]
-    return pools[0].provision_times.get(TYPE, ProvisionTimes()).letters
+    return pools[0].replicas.provision_times.get(TYPE, ProvisionTimes()).letters
 
 
 @given(created_and_took, st.lists(st.tuples(st.integers(1, 90), st.integers(1, 3)), max_size=25))

@@ -165,18 +165,21 @@ def test_an_order_that_cannot_be_read_is_dropped_from_the_item_and_named_in_the_
 def test_provision_times_that_cannot_be_read_are_dropped_in_one_log_line(
     broken: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stored = PoolState(provision_times={"m5.large": ProvisionTimes(letters="abc")}, counted_until={str(KEY): NOW})
+    times = {"m5.large": ProvisionTimes(letters="abc")}
+    stored = PoolState(replicas=ReplicasState(provision_times=times, counted_until={str(KEY): NOW}))
     for state in (stored, StoredPool.of(PoolId("cluster-api", "demo", "", "a/b"), stored)):
         caplog.clear()
         item = json.loads(dump_stored(state))
-        (item if state is stored else item["state"])["provision_times"]["m5.xlarge"] = broken
+        (item if state is stored else item["state"])["replicas"]["provision_times"]["m5.xlarge"] = broken
         assert read_stored(type(state), json.dumps(item), "item") == state
         assert [record.getMessage().partition(": '")[2][:9] for record in caplog.records] == ["m5.xlarge"]
 
 
 @pytest.mark.parametrize("field", ["provision_times", "counted_until"])
 def test_without_any_readable_provision_times_the_other_fields_stay(field: str) -> None:
-    assert read_stored(PoolState, json.dumps({"digest": "x", field: "none"}), "item") == PoolState(digest="x")
+    assert read_stored(PoolState, json.dumps({"digest": "x", "replicas": {field: "none"}}), "item") == PoolState(
+        digest="x"
+    )
 
 
 @pytest.mark.parametrize("before", ["{", '{"digest": 3, "mood": "good"}', "[]"])

@@ -1,6 +1,6 @@
 """Learned provision timeouts: which order is silent, what is given up counts, and what cannot be counted."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,6 +35,10 @@ def joined(number: int, created: timedelta, took: timedelta | None) -> Machine:
     return Machine(name=f"j{number}", has_node=True, created_at=NOW + created, joined_at=at)
 
 
+def with_times(state: PoolState, times: Mapping[str, ProvisionTimes]) -> PoolState:
+    return replace(state, replicas=replace(state.replicas, provision_times=times))
+
+
 class Checked:
     """A pool of two zones, whose state is stored after each check. Zone b is well."""
 
@@ -43,7 +47,7 @@ class Checked:
         self.state = ClusterState()
         self.check([], 0)
         if times is not None:
-            pools = {id: replace(state, provision_times={TYPE: times}) for id, state in self.state.pools.items()}
+            pools = {id: with_times(state, {TYPE: times}) for id, state in self.state.pools.items()}
             self.state = replace(self.state, pools=pools)
 
     def check(self, machines: Sequence[Machine], minute: float, **fields: Any) -> Plan:
@@ -65,7 +69,7 @@ class Checked:
 
     @property
     def counted(self) -> int:
-        return self.pool.provision_times.get(TYPE, ProvisionTimes()).count
+        return self.pool.replicas.provision_times.get(TYPE, ProvisionTimes()).count
 
 
 def ordered(count: int, at: timedelta = timedelta(0), name: str = "w") -> list[Machine]:
@@ -120,7 +124,7 @@ class TestWhichOrderIsSilent:
         policy = replace(numbers(0, 60), timeout_mode=TimeoutMode.SET, provision_timeout=10 * MINUTE)
         checked = Checked(policy=policy)
         assert fenced_after(checked, ordered(2)) == 10 * MINUTE
-        assert not checked.pool.provision_times
+        assert not checked.pool.replicas.provision_times
 
     @pytest.mark.parametrize(("own", "minutes"), [(20, 20), (8, 8), (2, 5.1)])
     def test_an_owners_longer_timeout_counts(self, own: int, minutes: float) -> None:
@@ -133,7 +137,7 @@ class TestGivenUp:
         checked, silent = Checked(), ordered(3)
         fenced_after(checked, silent)
         assert checked.counted == 63
-        assert checked.pool.provision_times[TYPE].longest >= 1.5 * LEARNED
+        assert checked.pool.replicas.provision_times[TYPE].longest >= 1.5 * LEARNED
         again = checked.check(silent, 5.6).pools[0].groups[0]  # the first write has failed
         assert (again.state, again.requested) == (State.FENCED, 0)
         assert checked.counted == 63
@@ -167,7 +171,7 @@ class TestWhatCannotBeCounted:
         checked = Checked(None)
         made = checked.check([machine, *ordered(1, 2 * MINUTE)], 2)
         assert made.pools[0].untimed == 1
-        assert checked.pool.provision_times == {}
+        assert checked.pool.replicas.provision_times == {}
 
     def test_a_machine_that_failed_and_was_launched_again_is_no_sample(self) -> None:
         checked = Checked(None)
@@ -182,11 +186,11 @@ class TestWhatCannotBeCounted:
         for number in range(30):
             at = number * 2 * MINUTE
             checked.check([joined(number, at, MINUTE), *ordered(1, at + MINUTE)], 2 * number + 1)
-            times = checked.pool.provision_times
+            times = checked.pool.replicas.provision_times
             renamed = {f"type-{number}": times[TYPE], **{name: each for name, each in times.items() if name != TYPE}}
-            pools = {id: replace(state, provision_times=renamed) for id, state in checked.state.pools.items()}
+            pools = {id: with_times(state, renamed) for id, state in checked.state.pools.items()}
             checked.state = replace(checked.state, pools=pools)
-        assert len(checked.pool.provision_times) <= 10
+        assert len(checked.pool.replicas.provision_times) <= 10
 
 
 class TestTexts:

@@ -21,9 +21,13 @@ _log = logging.getLogger("evenkeel.stored")
 _Kind = TypeVar("_Kind")
 # Fields whose numbers are not counts of nodes. Such a number may be negative, or larger than LARGEST_COUNT.
 _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
-# The fields of a PoolState whose entries are dropped if they cannot be read. At worst, a node is ordered too early, or
+# The places in a PoolState whose entries are dropped if they cannot be read. At worst, a node is ordered too early, or
 # provision times are learned anew.
-_DROPPED = {"orders": "order", "provision_times": "provision time", "counted_until": "provision time"}
+_DROPPED = {
+    ("orders",): "order",
+    ("replicas", "provision_times"): "provision time",
+    ("replicas", "counted_until"): "provision time",
+}
 
 
 # The fields of a group's state that belong to none of its parts.
@@ -173,9 +177,10 @@ def _without_dropped(text: str, error: ValidationError) -> str:
     """Return the text without the entries of ``_DROPPED`` that cannot be read."""
     faults = {}
     for fault in error.errors():
-        place = fault["loc"][: 1 + (fault["loc"][:1] == ("state",))]  # a PoolState, or a StoredPool
-        if place and place[-1] in _DROPPED:
-            faults[fault["loc"][: len(place) + 1]] = _DROPPED[str(place[-1])], fault["msg"]
+        stored = fault["loc"][:1] == ("state",)  # a StoredPool has the PoolState in this field
+        for place, noun in _DROPPED.items():
+            if fault["loc"][stored:][: len(place)] == place:
+                faults[fault["loc"][: stored + len(place) + 1]] = noun, fault["msg"]
     if not faults:
         return text
     data = json.loads(text)

@@ -45,7 +45,7 @@ def kind_of(group: NodeGroup) -> str:
 
 def learned_timeout(pool: AnyPool, group: NodeGroup) -> timedelta | None:
     """Return the timeout that the group's machines have shown; None: the set timeout applies."""
-    times = pool.state.provision_times.get(kind_of(group))
+    times = pool.state.replicas.provision_times.get(kind_of(group))
     return None if times is None or pool.settings.timeout_mode is not TimeoutMode.AUTO else times.timeout
 
 
@@ -67,7 +67,7 @@ def machine_timeout(pool: AnyPool, group: NodeGroup, state: GroupState | None, n
     """
     if not _is_silent(state):
         return pool.timeout_of(group)
-    until = pool.state.counted_until.get(str(group.key))
+    until = pool.state.replicas.counted_until.get(str(group.key))
     timeout = order_timeout(pool, group, now)
     is_given_up = until is not None and any(machine.awaited_from(now) < until for machine in _awaited(group))
     # A machine that was created at ``until`` was not given up.
@@ -90,10 +90,11 @@ def learn(pool: AnyPool, check: Check, before: Mapping[GroupKey, GroupState], st
         before: The states of the groups before the check.
         state: The pool's next state without these times.
     """
+    stored = state.replicas
     if pool.settings.timeout_mode is not TimeoutMode.AUTO:
-        has_times = state.provision_times or state.counted_until
-        return Learned(replace(state, provision_times={}, counted_until={}) if has_times else state)
-    times, until, untimed = dict(state.provision_times), dict(state.counted_until), 0
+        has_times = stored.provision_times or stored.counted_until
+        return Learned(_with(state, {}, {}) if has_times else state)
+    times, until, untimed = dict(stored.provision_times), dict(stored.counted_until), 0
     for group in pool.groups:
         kind, key = kind_of(group), str(group.key)
         if not (kind and group.machines) or _lacks_nodes(group, check):
@@ -104,13 +105,17 @@ def learn(pool: AnyPool, check: Check, before: Mapping[GroupKey, GroupState], st
         if found.until is not None:
             times[kind] = times.get(kind, ProvisionTimes()).with_times(found.times)
             until[key] = found.until
-    if until == state.counted_until:
+    if until == stored.counted_until:
         return Learned(state, untimed)
     members, kinds = {str(group.key) for group in pool.groups}, set(map(kind_of, pool.groups))
     former = [kind for kind in times if kind not in kinds][: max(0, len(times) - _KINDS_KEPT)]
     times = {kind: found for kind, found in times.items() if kind not in former}
     until = {key: moment for key, moment in until.items() if key in members}
-    return Learned(replace(state, provision_times=times, counted_until=until), untimed)
+    return Learned(_with(state, times, until), untimed)
+
+
+def _with(state: PoolState, times: Mapping[str, ProvisionTimes], until: Mapping[str, datetime]) -> PoolState:
+    return replace(state, replicas=replace(state.replicas, provision_times=times, counted_until=until))
 
 
 class _Found(NamedTuple):
@@ -193,7 +198,7 @@ def timeouts_of(plan: PoolPlan) -> list[Reason]:
 
 def _timeout_of(plan: GroupPlan, state: PoolState) -> Reason:
     kind, own = kind_of(plan.group), plan.group.options.provision_timeout or timedelta(0)
-    times = state.provision_times.get(kind, ProvisionTimes())
+    times = state.replicas.provision_times.get(kind, ProvisionTimes())
     learned = times.timeout
     if learned is not None and own <= learned:
         lengths = {"timeout": learned, "p95": times.p95, "longest": times.longest}
