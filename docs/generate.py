@@ -88,7 +88,7 @@ A record with every field that you can set:
   "survive_zones": "1",
   "workload": {"access": {"kind": "secret", "namespace": "prod", "name": "blue-kubeconfig"}, "most_nodes": 1000},
   "backoff": {"initial": 300, "longest": 1800, "forget_after": 10800},
-  "provision_timeout": 900,
+  "provision_timeout": "auto",
   "write_topology": false, "fix_owners": false, "node_pool_fence": false,
   "region": "eu-central-1", "zone_ids": {"euc1-az2": "eu-central-1a", "euc1-az3": "eu-central-1b"},
   "names": ["blue-management"], "event_accounts": ["123456789012"], "account": "123456789012",

@@ -41,7 +41,7 @@ ITEMS = {**WRITES, "pool": replace(WRITES["pool"], value=test_codec.POOL)}
 del ITEMS["control"]  # is stored with the record
 #: what all other items are written from
 OTHERS: dict[str, Any] = {
-    "record": record(names=("blue",), region="eu-central-1", scan_interval=60),
+    "record": record(names=("blue",), region="eu-central-1", scan_interval=60, provision_timeout=900),
     "control": PAUSED,
     "steady": SteadyState(at=NOW, seen={"cluster-api": "x"}, headroom=3, rests_until=LATER),
     "rests": {"demo": LATER},

@@ -257,6 +257,8 @@ def print_pools(console: Console, pools: Iterable[_Json], ids: Iterable[str]) ->
         _numbers(console, pool)
         for note in pool.get("notes", ()):
             _line(console, f"  note: {note}")
+        for text in pool.get("timeouts", ()):
+            _line(console, f"  timeout: {text}")
         for group in pool["groups"]:
             _line(console, f"  {group['zone'] or '?'}: {'; '.join(group['reasons'])}")
         _summaries_and_problems(console, pool)
@@ -300,6 +302,7 @@ def _texts(pool: _Json) -> list[str]:
         for text in dict.fromkeys((*group.get("held", ()), *said)):
             zones.setdefault(text, []).append(group["zone"] or "?")
     notes = [f"note: {note}" for note in pool.get("notes", ())]
+    notes += [f"timeout: {text}" for text in pool.get("timeouts", ())]
     return [*notes, *(f"{', '.join(dict.fromkeys(named))}: {text}" for text, named in zones.items())]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import auto_scaling, auto_scaling_outage, oracle, pages, rows, stack, stored, workload_view
+from bench import auto_scaling, auto_scaling_outage, oracle, pages, provision_times, rows, stack, stored, workload_view
 from bench.__main__ import BENCHES, main, options_of
 from evenkeel.adapters.page.render import document
 from evenkeel.adapters.page.view import Page
@@ -45,6 +45,14 @@ def test_a_bench_that_a_page_names_exists_with_its_options() -> None:
     assert named > 10
     with pytest.raises((SystemExit, argparse.ArgumentError)):
         options_of(BENCHES["load"], ["--no-such-option"])
+
+
+@pytest.mark.parametrize("name", provision_times.DISTRIBUTIONS)
+def test_a_learned_timeout_takes_hardly_an_order_for_silent(name: str) -> None:
+    for samples in provision_times.SAMPLES:
+        allowed = 3 if name == "mixed types" and samples < provision_times.KEPT else 1
+        share, _ = provision_times.false_timeouts(name, samples, orders=2000, seed=7)
+        assert 1000 * share <= allowed, samples
 
 
 def test_a_quiet_check_is_measured_with_connections_kept_and_new() -> None:

@@ -15,7 +15,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.fleet import read_length
-from evenkeel.domain.model.groups import PROVISION_TIMEOUT
 from evenkeel.domain.model.values import BadValueError, near, quote
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
@@ -301,7 +300,7 @@ class EvenkeelSetup(_Entry):
 
     scan_interval: Annotated[Positive, Field(ge=15, le=3600)] = 60
     event_latency: Duration = 2
-    provision_timeout: Annotated[Positive, Field(ge=60, le=7200)] = int(PROVISION_TIMEOUT.total_seconds())
+    provision_timeout: Literal["auto"] | Annotated[Positive, Field(ge=60, le=7200)] = "auto"
     # Only for scenarios with an autoscaler and pods. advise: Evenkeel reports what pods wait for. Converge with level
     # shrink then knows how many nodes are needed.
     demand: Literal["off", "advise"] = "off"

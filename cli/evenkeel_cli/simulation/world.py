@@ -333,6 +333,7 @@ class World:
             uid=str(machine.number),
             has_node=machine.node,
             created_at=self.moment(machine.created),
+            joined_at=self.moment(machine.joined) if machine.node else None,
             failure=machine.failure,
         )
 
@@ -373,10 +374,11 @@ class World:
     def _template(self, group: Group) -> GroupTemplate:
         size = self.scenario.pool_named(group.pool).node
         if size is None:
-            return GroupTemplate()
+            return GroupTemplate(machine_type=group.pool)
         amounts = {"cpu": size.cpu, "memory": size.memory}
         labels = self.new_node(group, "").labels
-        return GroupTemplate(node=NodeTemplate(capacity=amounts, allocatable=amounts, labels=labels))
+        node = NodeTemplate(capacity=amounts, allocatable=amounts, labels=labels)
+        return GroupTemplate(machine_type=group.pool, node=node)
 
 
 def limit_at(steps: Sequence[Limit], now: int) -> int | None:

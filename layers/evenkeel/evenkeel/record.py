@@ -41,7 +41,7 @@ from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, PoolId
 from evenkeel.domain.model.incidents import TROUBLE_AFTER
 from evenkeel.domain.model.origins import POOL_LABEL
-from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule, PoolSettings
+from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule, PoolSettings, TimeoutMode
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.similarity import GARDENER, Similarity
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, quote
@@ -85,7 +85,12 @@ ConfigMapName = Annotated[
         description="NAMESPACE/NAME of a ConfigMap",
     ),
 ]
-ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds within which a new node must register")]
+# The form (word or number) is chosen first, so that a wrong value is reported once.
+ProvisionTimeout = Annotated[
+    Annotated[Literal["auto"], Tag(WORD)] | Annotated[int, Field(ge=60, le=7200), Tag(NUMBER)],
+    Discriminator(lambda value: WORD if value == AUTO else NUMBER),
+    Field(description="seconds within which a new node must register; auto: learned from machines, 900 at most"),
+]
 # The minimum is twice the smallest provision_timeout, because with a shorter time, an autoscaler deletes machines that
 # still boot. The maximum is Cluster Autoscaler's default.
 TroubleAfter = Annotated[int, Field(ge=0, le=86400, description="seconds until a missing node is an incident")]
@@ -103,6 +108,13 @@ AccountId = Annotated[str, Field(pattern=r"^[0-9]{12}$")]
 
 def _seconds(length: timedelta) -> int:
     return int(length.total_seconds())
+
+
+def _timeout(seconds: Literal["auto"] | int) -> dict[str, Any]:
+    """Return the domain's settings of a provision timeout."""
+    if seconds == AUTO:
+        return {"provision_timeout": PROVISION_TIMEOUT, "timeout_mode": TimeoutMode.AUTO}
+    return {"provision_timeout": timedelta(seconds=seconds), "timeout_mode": TimeoutMode.SET}
 
 
 class BackoffEntry(Strict):
@@ -223,10 +235,12 @@ class PoolEntry(PoolParts, PoolFields):
 
     def rule(self) -> PoolRule:
         """Return the domain's rule of the pool."""
-        timeout = None if self.provision_timeout is None else timedelta(seconds=self.provision_timeout)
+        timeout = {} if self.provision_timeout is None else _timeout(self.provision_timeout)
         backoff = self.backoff.policy() if self.backoff else None
         fields = {name: value for name, value in self if name in PoolFields.model_fields}
-        return PoolRule(**{**fields, "backoff": backoff, "provision_timeout": timeout, "own": _own_settings(self)})
+        return PoolRule(
+            **{**fields, "backoff": backoff, "provision_timeout": None, **timeout, "own": _own_settings(self)}
+        )
 
 
 def _own_settings(fields: Strict) -> dict[str, str]:
@@ -378,7 +392,7 @@ class WriteFields(Strict):
     node_pool_fence: bool | None = None
     shoot_relief: ShootRelief | None = None
     backoff: BackoffEntry = BackoffEntry()
-    provision_timeout: ProvisionTimeout = int(PROVISION_TIMEOUT.total_seconds())
+    provision_timeout: ProvisionTimeout = AUTO
 
     @property
     def pool_entries(self) -> tuple[PoolEntry, ...]:
@@ -484,7 +498,7 @@ class ClusterPolicy(StackFields, WriteFields, ClusterParts, DemandFields, Sizing
                 ignored_taints=frozenset(self.ignored_taints or ()),
                 max_step=self.max_step,
                 backoff=self.backoff.policy(),
-                provision_timeout=timedelta(seconds=self.provision_timeout),
+                **_timeout(self.provision_timeout),
                 autoscaler_loop=timedelta(seconds=self.autoscaler_loop),
                 own=_own_settings(self),
             ),

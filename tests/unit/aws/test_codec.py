@@ -26,6 +26,7 @@ from evenkeel.domain.model.moves import Move, RequestedNodes
 from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.provision_times import ProvisionTimes
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import (
     DesiredBounds,
@@ -202,6 +203,27 @@ def test_a_part_that_cannot_be_read_is_no_fault_of_its_pool(part: object, caplog
     ]
     with pytest.raises(ConfigError, match="survival"):
         read_as(PoolState, newer["state"], "state file", strict=True)
+
+
+@pytest.mark.parametrize("broken", [{"letters": "a-b"}, {"letters": "a" * 201}, {"letters": 3}, 7, None])
+def test_provision_times_that_cannot_be_read_are_dropped_in_one_log_line(
+    broken: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    times = {"m5.large": ProvisionTimes(letters="abc")}
+    stored = PoolState(replicas=ReplicasState(provision_times=times, counted_until={str(KEY): NOW}))
+    for state in (stored, StoredPool.of(PoolId("cluster-api", "demo", "", "a/b"), stored)):
+        caplog.clear()
+        item = json.loads(dump_stored(state))
+        (item if state is stored else item["state"])["replicas"]["provision_times"]["m5.xlarge"] = broken
+        assert read_stored(type(state), json.dumps(item), "item") == state
+        assert [record.getMessage().partition(": '")[2][:9] for record in caplog.records] == ["m5.xlarge"]
+
+
+@pytest.mark.parametrize("field", ["provision_times", "counted_until"])
+def test_without_any_readable_provision_times_the_other_fields_stay(field: str) -> None:
+    assert read_stored(PoolState, json.dumps({"digest": "x", "replicas": {field: "none"}}), "item") == PoolState(
+        digest="x"
+    )
 
 
 @pytest.mark.parametrize("before", ["{", '{"digest": 3, "mood": "good"}', "[]"])

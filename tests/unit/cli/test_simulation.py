@@ -419,6 +419,21 @@ def test_a_failure_is_seen_by_event_scan_or_timeout() -> None:
     assert fenced_at("never") == 35 * MINUTE
 
 
+def test_learned_provision_times_show_a_silent_zone_in_three_fifths_of_the_time() -> None:
+    (file,) = (file for file in SCENARIOS if file.stem == "silent-zone")
+    given = yaml.safe_load(file.read_text(encoding="utf-8"))
+
+    def detected(timeout: str) -> int:
+        found = read_scenario({**given, "evenkeel": {"provision_timeout": timeout}}, file.name)
+        ((zone, since, _),) = fenced_spans(run(found), ["workers"])
+        assert zone == "eu-central-1c"
+        return since - read_duration("8h10m")
+
+    today, learned = detected("15m"), detected("auto")
+    assert today >= 15 * MINUTE
+    assert learned <= 0.6 * today
+
+
 # Evenkeel
 
 

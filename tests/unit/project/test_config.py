@@ -344,6 +344,8 @@ class TestClusterRecord:
             ({"backoff": {"initial": 900, "longest": 600}}, "initial <= longest <= forget_after"),
             ({"backoff": {"initial": 29}}, "backoff.initial is '29'"),
             ({"scan_interval": 14}, "scan_interval is '14'"),
+            ({"provision_timeout": 59}, "provision_timeout is '59'"),
+            ({"provision_timeout": "soon"}, "provision_timeout is 'soon'"),
             ({"scan_interval": 3601}, "scan_interval is '3601'"),
             ({"scan_interval": 90}, "scan_interval is '90': an interval of a minute or more must be whole minutes"),
             ({"scan_interval": "often"}, "scan_interval is 'often'"),

@@ -23,6 +23,9 @@ _log = logging.getLogger("evenkeel.stored")
 _Kind = TypeVar("_Kind")
 # Fields whose numbers are not counts of nodes. Such a number may be negative, or larger than LARGEST_COUNT.
 _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
+# Fields of a PoolState whose entries are dropped if they cannot be read. At worst, a node is ordered too early, or
+# provision times are learned anew.
+_DROPPED = (("orders",), ("replicas", "provision_times"), ("replicas", "counted_until"))
 
 
 # The fields of a group's state that belong to none of its parts.
@@ -209,16 +212,18 @@ def _read(kind: type, text: str, where: str, extra: Literal["ignore", "forbid"] 
 
 
 def _without(text: str, faults: Mapping[tuple[Any, ...], str]) -> str:
-    """Return the text of a pool's state without the past orders, and the parts of capabilities, that have these faults.
+    """Return the text of a pool's state without the entries of ``_DROPPED``, and the parts of capabilities, that have
+    these faults.
 
-    Another release may store them in another form. At worst, a node is ordered too early.
+    Another release may store them in another form.
     """
     places: dict[tuple[Any, ...], str] = {}
     for path, problem in faults.items():
-        start = int(path[:1] == ("state",))
-        if path[start : start + 1] == ("orders",):
-            places[path[: start + 2]] = problem
-        elif path[start : start + 1] and path[start] in STORED_PARTS:
+        start = int(path[:1] == ("state",))  # a StoredPool has the PoolState in this field
+        for place in _DROPPED:
+            if path[start : start + len(place)] == place:
+                places[path[: start + len(place) + 1]] = problem
+        if path[start : start + 1] and path[start] in STORED_PARTS:
             places[path[: start + 1]] = problem
     if not places:
         return text

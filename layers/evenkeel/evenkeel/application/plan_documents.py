@@ -239,6 +239,7 @@ class PlannedPoolDocument(PoolDocument):
 
     demand: Annotated[DemandDocument | None, ONLY_WHEN_KNOWN] = None
     level: Annotated[LevelDocument | None, ONLY_WHEN_KNOWN] = None
+    timeouts: Annotated[tuple[str, ...], ONLY_WHEN_SET] = ()  # which provision timeout holds, and why
 
 
 class SkippedDocument(Document):

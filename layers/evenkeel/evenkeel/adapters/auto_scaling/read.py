@@ -33,6 +33,7 @@ from evenkeel.adapters.auto_scaling.templates import (
     ARCH,
     OS,
     RESOURCES,
+    TYPE_LABEL,
     generic_labels,
     named_types,
     node_group_labels,
@@ -368,7 +369,7 @@ class _GroupReader:
         machines = self._machines(requested or 0)
         settings, ours, options = read_annotations(tags, reading), self._written_by_us(bounds), self._options()
         template = GroupTemplate() if self._is_undescribed else self._template(is_empty=not (requested or machines))
-        template = replace(template, key=self._template_key())
+        template = replace(template, key=self._template_key(), machine_type=self._machine_type())
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
         # Where Evenkeel orders nodes, the nodes of the cluster show which of the instances run.
@@ -509,11 +510,9 @@ class _GroupReader:
 
     def _machines(self, requested: int) -> tuple[Machine, ...]:
         """Return the instances, and a machine for each launch that failed or has no instance yet."""
-        started = {
-            id: at for launch in reversed(self._launches) if (id := _instance_of(launch)) and (at := _start(launch))
-        }
+        made = {id: launch for launch in reversed(self._launches) if (id := _instance_of(launch)) and _start(launch)}
         machines = [
-            self._machine(instance, started)
+            self._machine(instance, made.get(str(instance.get("InstanceId")), {}))
             for instance in self._instances()
             if _counts(instance) or is_terminating(instance)
         ]
@@ -548,17 +547,20 @@ class _GroupReader:
         is_later = failure is None or failure.at is None or failure.at < wrote.at
         return [wrote.at] * (requested - (wrote.before if wrote.before is not None else requested)) if is_later else []
 
-    def _machine(self, instance: Described, started: Mapping[str, datetime]) -> Machine:
+    def _machine(self, instance: Described, launch: Described) -> Machine:
+        """Return an instance as a machine. ``launch``: its launch; empty: not read."""
         name, is_deleting, runs = str(instance.get("InstanceId")), is_terminating(instance), is_running(instance)
         # AWS replaces an instance that does not become healthy, and would terminate any instance if the desired
         # capacity fell instead. So such an instance counts as being on its way at any age.
-        created_at = started.get(name, _LONG_AGO) if runs or is_deleting else self._now
+        created_at = _start(launch) or _LONG_AGO if runs or is_deleting else self._now
         zone = instance.get("AvailabilityZone")
         return Machine(
             name=name,
             uid=name,
             has_node=runs or is_deleting,
             created_at=created_at,
+            launched_at=_start(launch),
+            joined_at=_moment(launch.get("EndTime")) if runs and launch.get("StatusCode") == "Successful" else None,
             deleting=is_deleting,
             zone=zone if isinstance(zone, str) and zone else None,
         )
@@ -589,6 +591,15 @@ class _GroupReader:
         names = launch.get("LaunchTemplateId"), launch.get("Version"), self._item.get("LaunchConfigurationName")
         types = named_types(self._item, self._node_group or {})
         return " ".join([*types, *(str(name) for name in names if name)])
+
+    def _machine_type(self) -> str:
+        """Return the instance types, and the capacity type if it is known; empty: only a launch template has them."""
+        node_group, label = self._node_group or {}, self._tags.get(f"{NODE_TEMPLATE}label/{TYPE_LABEL}")
+        types = named_types(self._item, node_group) or ([label] if label else [])
+        distribution = (self._item.get("MixedInstancesPolicy") or {}).get("InstancesDistribution") or {}
+        is_spot = distribution.get("OnDemandPercentageAboveBaseCapacity", 100) != 100
+        capacity = "spot" if is_spot else str(node_group.get("capacityType") or "").lower().replace("_", "-")
+        return " ".join([*types, capacity]).strip() if types else ""
 
     def _template(self, *, is_empty: bool) -> GroupTemplate:
         """Return what is known of a new node (aws_manager.go, buildNodeFromTemplate)."""

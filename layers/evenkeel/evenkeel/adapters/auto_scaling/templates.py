@@ -12,7 +12,7 @@ from evenkeel.adapters.auto_scaling.installers import NODE_TEMPLATE
 
 RESOURCES = f"{NODE_TEMPLATE}resources/"
 ARCH, OS = "kubernetes.io/arch", "kubernetes.io/os"
-_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+TYPE_LABEL = "node.kubernetes.io/instance-type"
 _ZONES = ("topology.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone")
 _REGION = "topology.kubernetes.io/region"
 _GPUS = "nvidia.com/gpu"
@@ -31,7 +31,7 @@ def named_types(item: Described, node_group: Described) -> list[str]:
 def types_of(item: Described, tags: Mapping[str, str], node_group: Described) -> list[str]:
     """Return the instance types of a group, the first one first; empty: only its launch template names them."""
     named = named_types(item, node_group)
-    label = tags.get(f"{NODE_TEMPLATE}label/{_INSTANCE_TYPE}")
+    label = tags.get(f"{NODE_TEMPLATE}label/{TYPE_LABEL}")
     running = [str(each["InstanceType"]) for each in item.get("Instances") or () if each.get("InstanceType")]
     return named or ([label] if label else running[:1])
 
@@ -49,7 +49,7 @@ def generic_labels(type: str, region: str, zone: str, node_group: Described, of_
     """
     labels = {_REGION: region, **dict.fromkeys(_ZONES, zone)}
     if type:
-        labels[_INSTANCE_TYPE] = type
+        labels[TYPE_LABEL] = type
     image = str(node_group.get("amiType") or "").upper()
     architectures = (of_ec2.get("ProcessorInfo") or {}).get("SupportedArchitectures") or ()
     if architectures:

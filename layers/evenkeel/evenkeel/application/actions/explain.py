@@ -35,6 +35,7 @@ from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
 from evenkeel.domain.plan import CAPABILITIES
 from evenkeel.domain.rebalancing.dry_run import is_pool_dry
+from evenkeel.domain.rebalancing.health.provision_times import timeouts_of
 from evenkeel.texts.drill import drill_text
 from evenkeel.texts.english import ago, in_words, problem_text, rfc3339, sentence, some_names, without_request_ids
 from evenkeel.texts.incidents import command_line, explains, incident_text, runbook, todo
@@ -287,6 +288,9 @@ def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
         sentences += chain_text(origin)
     notes = [sentence(note, flavour) for note in planned.report.notes]
     sentences += [f"{note[:1].upper()}{note[1:]}." for note in notes]
+    sentences += [
+        f"{text[:1].upper()}{text[1:]}." for text in (sentence(reason, flavour) for reason in timeouts_of(planned))
+    ]
     if planned.mode.valid and planned.max is not None:
         sentences.append(_room(planned, planned.max))
     if preview.stored.control.restores(planned.id):

@@ -29,6 +29,7 @@ from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.rebalancing.health.provision_times import timeouts_of
 from evenkeel.texts.english import MOST_NAMED, counted, outcome_text, problem_text, sentence, sentences
 from evenkeel.texts.pool_numbers import origin_text
 
@@ -106,6 +107,7 @@ def pool_document(pool: PoolPlan) -> PlannedPoolDocument:
         groups=tuple(_group(group) for group in pool.groups),
         demand=pool_demand(pool.demand.advice),
         level=pool_level(pool.convergence.report),
+        timeouts=tuple(sentences(timeouts_of(pool), pool.id.flavour)),
     )
 
 

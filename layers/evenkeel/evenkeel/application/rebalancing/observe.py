@@ -69,9 +69,11 @@ def observe_cluster(
 def read_cluster(name: str, cluster: Cluster, state: ClusterState) -> Observation:
     """Read a cluster. The machines of failing groups, and of groups in a step of convergence, are always listed.
 
-    So the check finds machines that were launched after a group's last failure. Raises as ``observe_cluster`` does.
+    So the check finds machines that were launched after a group's last failure. It also finds when the last awaited
+    machine of a group has joined. Raises as ``observe_cluster`` does.
     """
-    with_machines = [key for key, group in state.groups.items() if group.is_failing]
+    groups = state.groups.items()
+    with_machines = [key for key, group in groups if group.is_failing or group.arrivals.waiting_running is not None]
     steps = [pool.convergence.step for pool in state.pools.values() if pool.convergence.step is not None]
     with_machines += [GroupKey.read(key) for step in steps for key in sorted(step.groups)]
     known = sorted({key for pool in state.pools.values() for key in pool.adopted})

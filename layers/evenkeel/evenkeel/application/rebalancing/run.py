@@ -88,6 +88,10 @@ class Run:
         self._save_missed_failures()
         for key, state in self.plan.states.items():
             self.run_state.save_group(key, state)
+        for pool in self.plan.pools:
+            if pool.untimed:
+                text = "%s: pool %s: %s new nodes lack a usable time of creation or joining, so no timeout is learned"
+                _log.warning(text, self.summary.cluster, pool.id, pool.untimed, extra={"cluster": self.summary.cluster})
         conflict = False
         try:
             live_pools = [pool for pool in self.plan.pools if not self._is_dry(pool)]

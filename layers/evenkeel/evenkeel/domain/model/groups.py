@@ -22,7 +22,7 @@ UNNAMED = "another writer"
 UNNAMED_BY_AWS = "another writer (AWS names it only in CloudTrail)"
 # Smaller differences between two clocks are ignored, because API servers report whole seconds and answers take time.
 CLOCKS_AGREE = timedelta(seconds=30)
-_KUBERNETES_SINCE = 2014  # a machine of an earlier year has no real creation time
+KUBERNETES_SINCE = 2014  # a machine of an earlier year has no real creation time
 # How long a machine may take to become a node: the default of Cluster Autoscaler (config/flags/flags.go:129).
 PROVISION_TIMEOUT = timedelta(minutes=15)
 
@@ -247,6 +247,7 @@ class Machine:
     created_at: datetime
     launched_at: datetime | None = None  # when the provider last tried to launch the machine; None: ``created_at``
     awaited_since: datetime | None = None  # when the provision timeout begins; None: ``created_at``
+    joined_at: datetime | None = None  # when its node joined; None: it has not, or this is unknown
     had_node: bool = False  # True: it had a node before, so its age does not show how long a node is awaited
     # True: the machine keeps its replica, running or failed. Gardener preserves it, or it may be of another cluster.
     preserved: bool = False
@@ -274,7 +275,7 @@ class Machine:
     def awaited_from(self, now: datetime) -> datetime:
         """Return when the provision timeout begins. A time in the future, or older than Kubernetes, counts as now."""
         since = self.awaited_since or self.created_at
-        return now if since > now or since.year < _KUBERNETES_SINCE else since
+        return now if since > now or since.year < KUBERNETES_SINCE else since
 
 
 @dataclass(frozen=True)
@@ -403,6 +404,7 @@ class GroupTemplate:
 
     node: NodeTemplate | None = None  # None: the template was not read, or is unknown
     key: str = ""  # names the machine template, or the machine type in it; empty: unknown
+    machine_type: str = ""  # the machine type, with the capacity type if that is known; empty: unknown
     faults: tuple[Fault, ...] = ()  # the unreadable values among the values that describe the nodes
     # Why an empty group with unknown cpu and memory gets no node. The reason names the annotation to set.
     closed_because: Reason | None = None

@@ -181,6 +181,7 @@ class PoolPlan:
     demand: DemandPlan = DemandPlan()
     parts: Parts = field(default_factory=Parts)  # the parts of capabilities
     asks_pods: bool = False  # True: the plan depends on pods, and not all were read
+    untimed: int = 0  # new nodes without a usable time of creation or joining, which no learned timeout counts
 
     @property
     def journal_of(self) -> PoolId:

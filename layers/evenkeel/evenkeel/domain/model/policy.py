@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
 from evenkeel.domain.model.convergence import ConvergePolicy
@@ -28,6 +29,13 @@ class BackoffPolicy:
         return doubled(self.initial, max(failures, 1) - 1, self.longest)
 
 
+class TimeoutMode(StrEnum):
+    """Whether machines' own times can make the provision timeout shorter (``health.provision_times``)."""
+
+    AUTO = "auto"
+    SET = "set"
+
+
 @dataclass(frozen=True, kw_only=True)
 class PoolRule:
     """A pool of the cluster record: its selector, its minimum and maximum, and its settings."""
@@ -43,6 +51,7 @@ class PoolRule:
     dry_run: bool | None = None  # None: the cluster's setting applies
     backoff: BackoffPolicy | None = None
     provision_timeout: timedelta | None = None
+    timeout_mode: TimeoutMode | None = None
     max_step: int | None = None
     own: Mapping[str, str] = field(default_factory=dict)  # the settings of capabilities (``model.parts.Setting``)
 
@@ -66,6 +75,7 @@ class PoolSettings:
     max_step: int | None = None  # nodes that one run may add to a pool; None: any number
     backoff: BackoffPolicy = BackoffPolicy()
     provision_timeout: timedelta = PROVISION_TIMEOUT
+    timeout_mode: TimeoutMode = TimeoutMode.SET
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     autoscaler: bool = True  # True: a Cluster Autoscaler scales within the bounds
     autoscaler_loop: timedelta = timedelta(seconds=10)  # the autoscaler's --scan-interval

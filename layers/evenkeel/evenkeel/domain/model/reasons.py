@@ -150,6 +150,11 @@ class Rule(StrEnum):
     MANAGED_BY_EKS_ANYWHERE = "managed-by-eks-anywhere", Topic.NOTE
     BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # about a whole pool
     ZONES_DIFFER = "zones-differ", Topic.NOTE  # about a whole pool
+    # the provision timeout of a kind of machine
+    TIMEOUT_LEARNED = "timeout-learned", Topic.NOTE
+    TIMEOUT_NOT_LEARNED = "timeout-not-learned", Topic.NOTE
+    TIMEOUT_OF_OWNER = "timeout-of-owner", Topic.NOTE
+    TIMEOUT_SET = "timeout-set", Topic.NOTE
     HOLDS_NODES = "holds-nodes", Topic.NOTE  # about a whole pool
     THAW_ADDS = "thaw-adds", Topic.NOTE  # about a whole pool
     POOL_DRY_RUN = "pool-dry-run", Topic.NOTE  # about a pool whose own setting overrides the cluster's

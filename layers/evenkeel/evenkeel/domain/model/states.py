@@ -12,6 +12,7 @@ from evenkeel.domain.model.holds import doubled
 from evenkeel.domain.model.moves import Move, RequestedNodes, ScaleRequest
 from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.past_orders import PastOrder
+from evenkeel.domain.model.provision_times import ProvisionTimes
 from evenkeel.domain.model.second_checks import SECOND_CHECK_AFTER
 
 
@@ -213,12 +214,15 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicasState:
-    """What is stored of replicas that have no node yet."""
+    """What is stored of replicas that have no node yet, and of how long they take to have one."""
 
     requested_nodes: tuple[RequestedNodes, ...] = ()  # by request: the nodes that do not run yet
     # Key of a group that may not grow -> the replicas that count for PoolMaximum. A group that may grow again stays
     # here until the pool is within PoolMaximum.
     reserved: Mapping[str, int] = field(default_factory=dict)
+    # The provision times of the last machines of each machine type and capacity type (``health.provision_times``).
+    provision_times: Mapping[str, ProvisionTimes] = field(default_factory=dict)
+    counted_until: Mapping[str, datetime] = field(default_factory=dict)  # key of a group -> older machines are counted
 
 
 @dataclass(kw_only=True)

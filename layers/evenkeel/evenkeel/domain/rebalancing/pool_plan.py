@@ -216,7 +216,12 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "release": draft.release.stored,
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
         "parts": draft.parts.stored,
-        "replicas": ReplicasState(requested_nodes=draft.request.requested_nodes, reserved=reserved_after(draft)),
+        "replicas": ReplicasState(
+            requested_nodes=draft.request.requested_nodes,
+            reserved=reserved_after(draft),
+            provision_times=state.replicas.provision_times,
+            counted_until=state.replicas.counted_until,
+        ),
     }
     if after.items() <= before.items():
         return state

@@ -15,6 +15,7 @@ from evenkeel.adapters.kubernetes.objects import (
     condition_of,
     get_path,
     is_being_deleted,
+    moment_of,
 )
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, CapOwner, ReplicasOwner
 from evenkeel.adapters.own_annotations import Reading
@@ -99,6 +100,7 @@ class Machines:
     launched_at: Callable[[Object], datetime | None]  # returns when the provider last launched a machine
     # Returns when the wait for a machine's node has begun, if that is not at its creation; else None.
     awaited_since: Callable[[Object], datetime | None] = lambda _: None
+    joined_at: Callable[[Object], datetime | None]  # returns when the machine's node has joined; None: unknown
     had_node: Callable[[Object], bool] = lambda _: False  # returns True where a machine without a node had one
     creation_timeouts: tuple[Path, ...] = ()  # in a scalable: how long the machine controller waits for a node
     failure: Callable[[Object], MachineFailure | None]  # returns the provider's answer to a launch that failed
@@ -292,3 +294,13 @@ def joined_by_node_ref(machine: Object) -> Joined:
         has_node=get_path(machine, ("status", "nodeRef", "name")) is not None,
         ready=health is None or health.get("status") != "False",
     )
+
+
+def joined_in_phase(machine: Object) -> datetime | None:
+    """Return when a machine has reached the phase Running, which it has from the registration of its node on.
+
+    ``lastUpdated`` is the time of the last change of the phase (cluster-api internal/controllers/machine; OpenShift
+    machine-api-operator pkg/controller/machine/controller.go, updateStatus).
+    """
+    is_running = get_path(machine, ("status", "phase")) == "Running"
+    return moment_of(get_path(machine, ("status", "lastUpdated"))) if is_running else None

@@ -21,6 +21,7 @@ from evenkeel.adapters.kubernetes.flavours.base import (
     being_deleted,
     bound_keys_of,
     joined_by_node_ref,
+    joined_in_phase,
     paused,
     rolling,
 )
@@ -198,6 +199,7 @@ CLUSTER_API = Flavour(
         mark=DeleteMark(f"{_CAPI}/delete-machine"),
         joined=joined_by_node_ref,
         launched_at=_launched_at,
+        joined_at=joined_in_phase,
         failure=_failure,
         phase=("status", "phase"),
         final_failures=tuple([(*status, "failureMessage") for status in _STATUSES]),

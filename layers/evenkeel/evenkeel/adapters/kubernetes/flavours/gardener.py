@@ -186,6 +186,8 @@ GARDENER = Flavour(
         mark=DeleteMark("machinepriority.machine.sapcloud.io", "1"),
         joined=_joined,
         launched_at=_launched_at,
+        # A creation is successful once the node has joined (machinecontroller/machine_util.go, reconcileMachineHealth).
+        joined_at=_launched_at,
         awaited_since=_awaited_since,
         had_node=_had_node,
         # The annotation replaces the field (machine-controller-manager pkg/util/annotations/annotations.go).

@@ -14,6 +14,7 @@ from evenkeel.adapters.kubernetes.flavours.base import (
     Owners,
     being_deleted,
     joined_by_node_ref,
+    joined_in_phase,
     paused,
 )
 from evenkeel.adapters.kubernetes.objects import (
@@ -116,6 +117,7 @@ OPENSHIFT = Flavour(
         mark=DeleteMark(f"{_MAPI}/delete-machine"),
         joined=joined_by_node_ref,
         launched_at=_launched_at,
+        joined_at=joined_in_phase,
         failure=_failure,
         phase=("status", "phase"),
         final_failures=(("status", "errorMessage"),),

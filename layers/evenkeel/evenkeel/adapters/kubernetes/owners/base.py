@@ -158,6 +158,10 @@ class ReplicasOwner(ABC):
         """Return how long the machine controller waits for a node, as written in the pool; None: it is not set."""
 
     @abstractmethod
+    def machine_type(self, namespace: str, pool: str) -> object:
+        """Return the machine type, as written in the pool; None: it is not set."""
+
+    @abstractmethod
     def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
         """Return the range of replicas that the owner's controller accepts, or None where it accepts any number."""
 

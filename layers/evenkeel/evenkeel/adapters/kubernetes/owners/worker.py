@@ -40,6 +40,7 @@ class Worker(ReplicasOwner):
         self._zones: dict[tuple[str, str], tuple[str, ...]] = {}
         self._ranges: dict[tuple[str, str, str], Bounds] = {}
         self._creation_timeouts: dict[tuple[str, str], object] = {}
+        self._machine_types: dict[tuple[str, str], object] = {}
         for item in copies:
             self._add(item, name_of(item)[1], _WORKERS, shoot_of(item))
         for item in items:  # these replace the values of the copies, because the Worker's values are in effect
@@ -54,6 +55,9 @@ class Worker(ReplicasOwner):
             field = f"{'.'.join(path).removeprefix('spec.shoot.')}[{pool.name}]"
             self._zones[namespace, pool.name] = pool.zones
             self._creation_timeouts[namespace, pool.name] = get_path(entry, _CREATION_TIMEOUT)
+            # A Worker has the name, a Shoot an object with the name (Gardener's types_worker.go, types_shoot.go).
+            named = entry.get("machineType") or get_path(entry, ("machine", "type"))
+            self._machine_types[namespace, pool.name] = named
             self._numbers[namespace, pool.name] = OwnerNumbers(
                 ref=OwnerRef(**{**vars(ref), "part": pool.name}),
                 bounds=Bounds(pool.minimum, pool.maximum),
@@ -79,6 +83,10 @@ class Worker(ReplicasOwner):
     def creation_timeout(self, namespace: str, pool: str) -> object:
         """Return how long the machine controller waits for a node, as written in the pool; None: it is not set."""
         return self._creation_timeouts.get((namespace, pool))
+
+    def machine_type(self, namespace: str, pool: str) -> object:
+        """Return the machine type, as written in the pool; None: it is not set."""
+        return self._machine_types.get((namespace, pool))
 
     def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
         """Return a zone's shares of the pool's minimum and maximum, or None for an unknown pool or zone."""

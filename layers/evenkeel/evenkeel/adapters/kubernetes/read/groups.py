@@ -19,6 +19,7 @@ from evenkeel.adapters.kubernetes.objects import (
     last_writer,
     mapping,
     name_of,
+    string_map,
 )
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds, BoundsOwner, Claim
 from evenkeel.adapters.own_annotations import (
@@ -58,6 +59,7 @@ from evenkeel.domain.rebalancing.annotations import read_adopted, read_published
 from evenkeel.domain.rebalancing.bounds.distribute import read_int_or_percent
 from evenkeel.domain.rebalancing.membership.discovery import Discovery, discovered
 from evenkeel.domain.rebalancing.membership.quantities import read_duration, read_share, read_wait
+from evenkeel.domain.rebalancing.membership.templates import read_labels
 
 _Value = TypeVar("_Value")
 _REPLICAS: Path = ("f:spec", "f:replicas")
@@ -66,6 +68,14 @@ _MACHINE_TYPES = tuple(
     ("spec", "template", "spec", "providerSpec", "value", field)
     for field in ("instanceType", "vmSize", "machineType", "flavor")
 )
+# What makes machines interruptible in OpenShift's providers: AWS, Azure, Google Cloud.
+_SPOT = tuple(
+    ("spec", "template", "spec", "providerSpec", "value", field)
+    for field in ("spotMarketOptions", "spotVMOptions", "preemptible")
+)
+_TYPE_LABEL = "node.kubernetes.io/instance-type"
+_CAPACITY_LABELS = ("karpenter.sh/capacity-type", "eks.amazonaws.com/capacityType")
+_LABELS_OF_NODES = "capacity.cluster-autoscaler.kubernetes.io/labels"
 _ZONE_INDEX = re.compile(r"-z([0-9]{1,4})$")
 
 
@@ -200,7 +210,7 @@ class _GroupReader:
             managers=_field_managers(scalable, claim),
             owner=self._ownership(scalable, claim, bounds, identity.zone),
             options=options,
-            template=GroupTemplate(key=_template_key(flavour, item)),
+            template=GroupTemplate(key=_template_key(flavour, item), machine_type=self._machine_type(scalable)),
             annotations=settings,
             unreadable=Unreadable(faults=tuple(reading.faults), notes=tuple(reading.notes)),
         )
@@ -217,6 +227,20 @@ class _GroupReader:
             pool = scalable.namespace, _own_pool(flavour, scalable) or ""
             times["machineCreationTimeout"] = owner.creation_timeout(*pool)
         return times
+
+    def _machine_type(self, scalable: Scalable) -> str:
+        """Return the machine type, with the capacity type if that is known; empty: no object that was read names it."""
+        item, owner = scalable.item, self._replicas_owner
+        labels = string_map(get_path(item, self._flavour.nodes.labels))
+        labels |= read_labels(_text(scalable.annotations, _LABELS_OF_NODES) or "")[0]
+        names = [get_path(item, path) for path in _MACHINE_TYPES]
+        if owner is not None:
+            names.append(owner.machine_type(scalable.namespace, _own_pool(self._flavour, scalable) or ""))
+        type = next((name for name in (*names, labels.get(_TYPE_LABEL)) if isinstance(name, str)), "")
+        capacity = next((labels[label] for label in _CAPACITY_LABELS if label in labels), "")
+        if any(get_path(item, path) not in (None, False) for path in _SPOT):
+            capacity = "spot"
+        return f"{type} {capacity}".strip() if type else ""
 
     def _frozen(self, scalable: Scalable) -> Reason | None:
         for rule in self._freeze_rules:

@@ -47,6 +47,7 @@ def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
         created_at=moment_of(get_path(item, ("metadata", "creationTimestamp"))) or _LONG_AGO,
         launched_at=api.launched_at(item),
         awaited_since=api.awaited_since(item),
+        joined_at=api.joined_at(item) if has_node else None,
         had_node=api.had_node(item),
         preserved=api.is_preserved is not None and api.is_preserved(item, now),
         marked=api.mark.marks(item),

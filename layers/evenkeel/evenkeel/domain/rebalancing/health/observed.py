@@ -27,6 +27,7 @@ from evenkeel.domain.rebalancing.health.backoff import (
     state_at,
 )
 from evenkeel.domain.rebalancing.health.not_offered import follow_template
+from evenkeel.domain.rebalancing.health.provision_times import order_timeout
 from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
 from evenkeel.domain.rebalancing.health.unhealthy import with_unhealthy_since
 from evenkeel.domain.rebalancing.health.waiting import (
@@ -85,14 +86,16 @@ def _after_check(pool: AnyPool, group: NodeGroup, check: Check, *, others_delive
     before, of_sets = stored.groups.get(group.key), _of_sets(group, stored) if group.identity.sets else ()
     after = observe_nodeless(group, observe_reader(pool, group, observe_appliers(group, before)))
     backoff = pool.settings.backoff
-    after = observe_health(group, after, now, backoff, timeout, of_sets, others_deliver=others_deliver)
+    silent = order_timeout(pool, group, now)
+    after = observe_health(group, after, now, backoff, timeout, of_sets, silent, others_deliver=others_deliver)
     after = with_unhealthy_since(group, after, now)
     return after if after is None else count_arrivals(pool, group, before, after, now)
 
 
 def _ended_unseen(pool: AnyPool, group: NodeGroup, check: Check) -> bool:
     state = check.state.groups.get(group.key)
-    return ended_unseen(group, None if state is None else state.arrivals, check.now, pool.timeout_of(group))
+    timeout = order_timeout(pool, group, check.now)
+    return ended_unseen(group, None if state is None else state.arrivals, check.now, timeout)
 
 
 def _delivers(pool: AnyPool, group: NodeGroup, state: GroupState | None, check: Check) -> bool:
@@ -113,12 +116,14 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
     backoff: BackoffPolicy,
     provision_timeout: timedelta,
     of_sets: Sequence[GroupState] = (),
+    order_timeout: timedelta | None = None,
     *,
     others_deliver: bool = True,
 ) -> GroupState | None:
     """Return the state after this check. If nothing has changed, this is ``state`` itself.
 
     ``of_sets`` are the states of the group's MachineSets. Their failures count as failures of the group.
+    ``order_timeout``: how long an order may be silent; None: ``provision_timeout``, which single machines have.
     ``others_deliver``: another group of the pool is healthy (``waiting``).
     """
     if group.frozen_because is not None:
@@ -140,11 +145,12 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
     if put_back:
         contest = _put_back(group, contest, now)
     launched = _launched_since(group, failure, now)
-    arrivals, is_late = time_waited(group, arrivals, now, provision_timeout, others_deliver=others_deliver)
+    silent = order_timeout or provision_timeout
+    arrivals, is_late = time_waited(group, arrivals, now, silent, others_deliver=others_deliver)
     after = replace(before, failure=failure, arrivals=arrivals, contest=contest)
     failures = [*_failures(group, before, now, backoff, provision_timeout, of_sets)]
     after = observe_running(after, group.delivered, launched, now, backoff)
-    if is_late and (late := late_failure(group, provision_timeout)) is not None:
+    if is_late and (late := late_failure(group, silent)) is not None:
         after = record_failure(after, now, *late, backoff, overrides=True)
     for at, kind, message, policy in failures:
         if not policy.is_forgotten(at, now):

@@ -35,6 +35,7 @@ from evenkeel.domain.model.values import provider_words
 from evenkeel.domain.rebalancing.health.backoff import impaired_until, own_state
 from evenkeel.domain.rebalancing.health.not_offered import backoff_after, has_new_template, is_not_offered
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
+from evenkeel.domain.rebalancing.health.provision_times import machine_timeout
 from evenkeel.domain.rebalancing.health.unhealthy import PROBE_AFTER
 
 _UNKNOWN = GroupState()
@@ -166,7 +167,8 @@ def _states(healths: Sequence[_Health]) -> list[State]:
 
 
 def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft:
-    group, stored, timeout = health.group, health.state, pool.timeout_of(health.group)
+    group, stored = health.group, health.state
+    timeout = machine_timeout(pool, group, stored, now)
     contest = stored.contest
     never_ready = group.status.never_ready
     draft = Draft(

@@ -63,7 +63,7 @@ def stopped(arrivals: ArrivalHistory) -> ArrivalHistory:
 
 def has_late_machine(group: NodeGroup, now: datetime, provision_timeout: timedelta) -> bool:
     """Return True if a machine of the group has waited for its node for a provision timeout."""
-    machines = [machine for machine in group.machines or () if _is_awaited(machine)]
+    machines = [machine for machine in group.machines or () if is_awaited(machine)]
     return any([now - machine.awaited_from(now) >= provision_timeout for machine in machines])
 
 
@@ -72,8 +72,9 @@ def late_failure(group: NodeGroup, provision_timeout: timedelta) -> tuple[Failur
 
     If a machine reports a quota or configuration failure, class and message are those of the report.
     """
-    minutes = int(provision_timeout.total_seconds() // 60)
-    kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} of its replicas"
+    minutes, seconds = divmod(int(provision_timeout.total_seconds()), 60)
+    within = f"{minutes} min" + (f" {seconds} s" if seconds else "")
+    kind, message = FailureClass.TIMEOUT, f"no node within {within} for {group.waiting} of its replicas"
     if group.status.nodeless:
         message += f", though instance {min(group.status.nodeless)} is in service"
     for machine in group.refused_machines:
@@ -94,10 +95,10 @@ def _began(group: NodeGroup, arrivals: ArrivalHistory, now: datetime) -> datetim
         return now if running is None or group.running > running else since
     if running is not None:  # it was stopped
         return now
-    return min([machine.awaited_from(now) for machine in group.machines or () if _is_awaited(machine)], default=now)
+    return min([machine.awaited_from(now) for machine in group.machines or () if is_awaited(machine)], default=now)
 
 
-def _is_awaited(machine: Machine) -> bool:
+def is_awaited(machine: Machine) -> bool:
     """Return True unless the machine has or had a node, or no node will come: another machine replaces it."""
     is_over = machine.deleting or machine.preserved or machine.failed_for_good
     return not (machine.has_node or machine.had_node or is_over)

@@ -221,7 +221,7 @@ _ANNOTATIONS = {
 }
 # Settings that are read from annotations, else from the record's rule for the pool, else from the record's defaults for
 # all pools.
-_SETTINGS = ("strategy", "on_failure", "level", "max_step", "backoff", "provision_timeout")
+_SETTINGS = ("strategy", "on_failure", "level", "max_step", "backoff", "provision_timeout", "timeout_mode")
 _values = attrgetter(*_ANNOTATIONS, "own")
 _settings = attrgetter(*_SETTINGS)
 _NO_RULE = PoolRule(name="")  # the rule of a pool that the record does not name
