@@ -19,6 +19,7 @@ from evenkeel.domain.rebalancing.capability import Capability, Inputs, Point
 # A check is requested only for a change within this time. Until then the cluster is steady, and no check needs a timer.
 # A steady cluster gets a full check at least every hour.
 _SOON = timedelta(minutes=75)
+_RUN = timedelta(seconds=5)  # how long a run takes until its order is written
 _LONGEST_LEAD = timedelta(days=1)
 
 
@@ -76,7 +77,7 @@ def lead_time(pool: PoolDraft, nodes: int) -> timedelta:
         between = max(between, pool.pool.standstill)
         lead += pool.pool.standstill
     if settings.max_step is not None:
-        lead += between * max(0, ceil((nodes - pool.pool.min) / settings.max_step) - 1)
+        lead += (between + _RUN) * max(0, ceil((nodes - pool.pool.min) / settings.max_step) - 1)
     return min(lead, _LONGEST_LEAD)
 
 
