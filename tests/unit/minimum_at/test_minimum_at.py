@@ -246,7 +246,7 @@ BAD = [
     ({**RUSH, "time_zone": "../../etc/passwd"}, "time_zone", "no known time zone"),
     ({**RUSH, "time_zone": ""}, "time_zone", "no known time zone"),
     ({**RUSH, "time_zone": "Europe"}, "time_zone", "no known time zone"),
-    ({**RUSH, "until": "13:00"}, "until", "it ends when it begins"),
+    ({**RUSH, "until": "13:00"}, "until", "equal to from"),
     ({**RUSH, "until": "24:01"}, "until", "no time of day"),
     ({**RUSH, "from": "24:00"}, "from", "no time of day"),
     ({**RUSH, "from": 480}, "from", 'write HH:MM in quotes, such as "08:00"'),

@@ -83,7 +83,7 @@ def lead_time(pool: PoolDraft, nodes: int) -> timedelta:
 
 def _due(pool: PoolDraft, entries: Sequence[Entry]) -> Iterator[_Due]:
     for entry in entries:
-        span = current_or_next(entry.window, entry.zone, pool.now)
+        span = current_or_next(entry.hours, entry.zone, pool.now)
         if span is not None:
             nodes = min(entry.min, pool.pool.max)
             orders_at = None if span.since is None else span.since - lead_time(pool, nodes)

@@ -5,14 +5,14 @@ The record's model refuses a bad entry. A bad entry of an annotation is left out
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import tzinfo
+from datetime import timedelta, tzinfo
 from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from evenkeel.domain.model.convergence import Window
+from evenkeel.domain.minimum_at.spans import ALL_DAYS, DAY, Hours
 from evenkeel.domain.model.parts import Setting, annotation_of
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.values import BadValueError, Fault, near, quote, read_count
@@ -28,9 +28,9 @@ _TIME = re.compile("([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The least number of nodes in a window, whose days and times are those of the time zone."""
+    """The least number of nodes in hours of the local time of a time zone."""
 
-    window: Window
+    hours: Hours
     zone: tzinfo
     min: int
     text: str  # as plans name it
@@ -77,9 +77,26 @@ def read_time_zone(value: object) -> str:
         raise BadValueError("no known time zone: write an IANA name, such as Europe/Berlin") from None
 
 
-def read_window(days: tuple[str, ...], start: str, until: str) -> Window:
-    """Return the window. Raises BadValueError if it ends when it begins."""
-    return Window.read(f"{','.join(days)} {start}-{until}".strip())
+def read_hours(days: Sequence[str], start: str, until: str) -> Hours:
+    """Return the hours of the week. Raises BadValueError if they end when they begin."""
+    if start == until:
+        raise BadValueError("equal to from: for whole days write from 00:00 until 24:00")
+    begin, end = _since_midnight(start), _since_midnight(until)
+    return Hours(days=frozenset(_each(days)) or ALL_DAYS, start=begin, end=end if end > begin else end + DAY)
+
+
+def _since_midnight(text: str) -> timedelta:
+    hours, minutes = text.split(":")
+    return timedelta(hours=int(hours), minutes=int(minutes))
+
+
+def _each(days: Sequence[str]) -> Iterator[int]:
+    """Yield the days of the week by number. A span of days may cross the end of the week."""
+    numbers = [day[:3] for day in _DAYS]
+    for span in days:
+        first, _, last = span.partition("-")
+        start, end = numbers.index(first), numbers.index(last or first)
+        yield from (day % 7 for day in range(start, end + 1 if start <= end else end + 8))
 
 
 def _read_days(value: object) -> tuple[str, ...]:
@@ -139,11 +156,11 @@ def _read_entry(given: object, where: str) -> Entry | list[Fault]:
         return faults
     days, zone, least = values["days"], values["time_zone"], values["min"]
     try:
-        window = read_window(days, values["from"], values["until"])
+        hours = read_hours(days, values["from"], values["until"])
     except BadValueError as error:
         return [_fault(f"{where}.until", values["until"], str(error))]
     text = f"{','.join(days)} {values['from']}-{values['until']} {zone}".strip()
-    return Entry(window=window, zone=ZoneInfo(zone), min=least, text=text, field=where)
+    return Entry(hours=hours, zone=ZoneInfo(zone), min=least, text=text, field=where)
 
 
 def _fault(field: str, value: object, problem: str) -> Fault:

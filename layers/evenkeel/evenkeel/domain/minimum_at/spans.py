@@ -1,6 +1,6 @@
-"""The spans of time in which a window of local time is open.
+"""The spans of time in which some hours of the local week hold.
 
-A window is open whenever the local clock shows one of its times on one of its days. A time that a change of the clock
+They hold whenever the local clock shows one of their times on one of their days. A time that a change of the clock
 skips never comes. A time that comes twice counts both times.
 """
 
@@ -9,11 +9,19 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
 
-from evenkeel.domain.model.convergence import Window
-
-_MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
-# Longer than a week, so that a window that is open on each day of the week has no end here.
+DAY = timedelta(days=1)
+ALL_DAYS = frozenset(range(7))
+_MINUTE = timedelta(minutes=1)
+# Longer than a week, so that hours that hold at all times have no end here.
 _REACH = timedelta(days=8)
+
+
+class Hours(NamedTuple):
+    """Hours of the local week. Times are since midnight; ``end`` is later than ``start``, maybe on the next day."""
+
+    days: frozenset[int]  # the days on which they begin; 0 is Monday
+    start: timedelta
+    end: timedelta
 
 
 class Span(NamedTuple):
@@ -23,40 +31,30 @@ class Span(NamedTuple):
     until: datetime | None
 
 
-def current_or_next(window: Window, zone: tzinfo, now: datetime) -> Span | None:
-    """Return the span that is open now, else the next one; None: there is none within a week."""
+def current_or_next(hours: Hours, zone: tzinfo, now: datetime) -> Span | None:
+    """Return the span that holds now, else the next one; None: there is none within a week."""
     first = now.astimezone(UTC).replace(second=0, microsecond=0) - _REACH
     last = first + 2 * _REACH
-    for since, until in _spans(window, zone, first, last):
+    for since, until in _spans(hours, zone, first, last):
         if until > now:
             return Span(None if since == first else since, None if until == last else until)
     return None
 
 
-def _spans(window: Window, zone: tzinfo, first: datetime, last: datetime) -> list[tuple[datetime, datetime]]:
-    """Return the parts of a time in which the window is open, in order."""
+def _spans(hours: Hours, zone: tzinfo, first: datetime, last: datetime) -> list[tuple[datetime, datetime]]:
+    """Return the parts of a time in which the hours hold, in order."""
     found: list[tuple[datetime, datetime]] = []
     for begin, end, offset in _offsets(zone, first, last):
-        midnight = (begin + offset).replace(hour=0, minute=0) - _DAY  # a window may begin on the day before
+        midnight = (begin + offset).replace(hour=0, minute=0) - DAY  # hours may begin on the day before
         while midnight - offset < end:
-            start, until = _on_day(window, midnight)
-            if not window.days or midnight.weekday() in window.days:
-                since, until = max(begin, start - offset), min(end, until - offset)
+            if midnight.weekday() in hours.days:
+                since, until = max(begin, midnight + hours.start - offset), min(end, midnight + hours.end - offset)
                 if since < until and found and since <= found[-1][1]:
                     found[-1] = (found[-1][0], until)
                 elif since < until:
                     found.append((since, until))
-            midnight += _DAY
+            midnight += DAY
     return found
-
-
-def _on_day(window: Window, midnight: datetime) -> tuple[datetime, datetime]:
-    """Return the local times between which the window of a day is open."""
-    start = midnight.replace(hour=window.start.hour, minute=window.start.minute)
-    if window.end is None:
-        return start, midnight + _DAY
-    until = midnight.replace(hour=window.end.hour, minute=window.end.minute)
-    return start, until + (_DAY if until <= start else timedelta(0))
 
 
 def _offsets(zone: tzinfo, first: datetime, last: datetime) -> Iterator[tuple[datetime, datetime, timedelta]]:
@@ -67,10 +65,10 @@ def _offsets(zone: tzinfo, first: datetime, last: datetime) -> Iterator[tuple[da
 
     begin, offset, at = first, offset_at(first), first
     while at < last:
-        day, at = at, at + _DAY
+        day, at = at, at + DAY
         if (after := offset_at(at)) != offset:
             # Clocks change at whole minutes.
-            minutes = range(_DAY // _MINUTE)
+            minutes = range(DAY // _MINUTE)
             change = day + _MINUTE * bisect_left(
                 minutes, True, key=lambda minute: offset_at(day + minute * _MINUTE) != offset
             )
