@@ -86,6 +86,7 @@ A record with every field that you can set:
   "demand": "advise", "expander": "order", "expander_order": ["workers", "gpu"], "max_step": 20,
   "ignored_taints": ["recycle"],
   "survive_zones": "1",
+  "minimum_at": [{"days": ["Mon-Fri"], "from": "08:00", "until": "10:00", "time_zone": "Europe/Berlin", "min": 12}],
   "workload": {"access": {"kind": "secret", "namespace": "prod", "name": "blue-kubeconfig"}, "most_nodes": 1000},
   "backoff": {"initial": 300, "longest": 1800, "forget_after": 10800},
   "provision_timeout": "auto",
@@ -375,7 +376,7 @@ def _section(
     for name in names:
         if name == "kind":  # the heading has it
             continue
-        field = schema["properties"][name]
+        field = schema["properties"][_written(model, name)]
         for entry in _models(model.model_fields[name].annotation):
             nested.setdefault(entry, _title(name, entry, field))
         _, unset = _split(comments.get(name, ""))
@@ -385,7 +386,7 @@ def _section(
         if model is not Registration and text and name in Registration.model_fields:
             text = "As for the cluster." if text == _meaning(Registration, name) else text
         said = " ".join(filter(None, (text.strip(), "" if text.startswith("As for") else default)))
-        rows.append(f"- `{name}` ({_type(field, defs, nested)}){f': {said}' if said else ''}")
+        rows.append(f"- `{_written(model, name)}` ({_type(field, defs, nested)}){f': {said}' if said else ''}")
     lead = textwrap.fill(lead, 120)
     return [f"## {title}\n", *([f"{lead}\n"] if lead else []), *([*rows, ""] if rows else [])]
 
@@ -394,8 +395,13 @@ def _section(
 def _meaning(model: type[BaseModel], name: str) -> str:
     """Return the description of a field as a sentence, with its other names."""
     schema, (comment, _) = model.model_json_schema(), _split(_comments(model).get(name, ""))
-    field = schema["properties"][name]
+    field = schema["properties"][_written(model, name)]
     return _sentence(_description(field) or comment or _enum_description(field, schema.get("$defs", {}))) + _alias(name)
+
+
+def _written(model: type[BaseModel], name: str) -> str:
+    """Return a field's name in a record. It differs from the attribute's if that would be a keyword."""
+    return model.model_fields[name].alias or name
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:

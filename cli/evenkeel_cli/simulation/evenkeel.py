@@ -43,7 +43,7 @@ from evenkeel_cli.simulation.world import Group, World
 CLUSTER = "simulated"
 # Fields that are copied from the scenario to the record, and from the scenario's pools to the record's pools.
 _RECORD_FIELDS = ("converge", "expander", "expander_order", "max_step", "provision_timeout")
-_POOL_FIELDS = ("name", "min", "max", "on_failure", "level", "fallback_for")
+_POOL_FIELDS = ("name", "min", "max", "on_failure", "level", "fallback_for", "minimum_at")
 # Methods of ports that have no effect in a simulation, with their return values.
 _NO_EFFECT: Mapping[str, Any] = {
     **dict.fromkeys(("save_scale_request", "save_unreachable", "save_checked_at", "save_steady", "forget")),

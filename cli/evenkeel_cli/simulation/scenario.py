@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from evenkeel.capabilities.minimum_at import MinimumAtList
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.fleet import read_length
@@ -198,6 +199,7 @@ class PoolSetup(_Entry):
     bounds: dict[Name, GroupBounds] = {}  # by zone, instead of an equal share of ``min`` and ``max``
     node: NodeSize | None = None  # required with pods
     fallback_for: Name | None = None  # as in the record
+    minimum_at: MinimumAtList | None = None  # as in the record; the scenario's ``start`` is its time
     # By zone: the number of available machines of the pool's machine type. A zone's own capacity limits all pools.
     capacity: dict[Name, Limits] = {}
 

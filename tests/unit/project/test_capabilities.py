@@ -12,6 +12,7 @@ LAYER = Path(__file__).parents[3] / "layers" / "evenkeel" / "evenkeel"
 # What names a capability -> its own folders and files.
 OWN = {
     "surviv": ("domain/survival", "capabilities/survival.py"),
+    "minimum_?at": ("domain/minimum_at", "capabilities/minimum_at.py"),
     "reliev|relief": ("domain/relief", "adapters/kubernetes/garden.py"),
     "fallback": (
         "domain/rebalancing/membership/fallbacks.py",
@@ -45,6 +46,10 @@ def naming(words: str, own: Collection[str]) -> set[str]:
 
 def test_deleting_survival_changes_four_files_outside_its_folders() -> None:
     assert naming("surviv", OWN["surviv"]) == ALLOWED
+
+
+def test_deleting_the_minimum_by_the_clock_changes_three_files_outside_its_folders() -> None:
+    assert naming("minimum_?at", OWN["minimum_?at"]) == ALLOWED - {"domain/model/problems.py"}
 
 
 @pytest.mark.parametrize(

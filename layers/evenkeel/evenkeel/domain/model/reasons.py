@@ -359,6 +359,10 @@ class Rule(StrEnum):
     NO_PLACE_ELSEWHERE = "no-place-elsewhere", Topic.NOTE
     NEEDED_TO_SURVIVE = "needed-to-survive", Topic.NOTE
     HELD_TO_SURVIVE = "held-to-survive", Topic.NOTE
+    # PoolMinimum by the clock, about a whole pool
+    MINIMUM_AT = "minimum-at", Topic.NOTE
+    MINIMUM_AT_AHEAD = "minimum-at-ahead", Topic.NOTE
+    MINIMUM_AT_NEXT = "minimum-at-next", Topic.NOTE
     # survival: what remains after the loss of a zone
     SURVIVES_ZONE = "survives-zone", Topic.NOTE
     PODS_BOUND = "pods-bound", Topic.NOTE

@@ -16,6 +16,7 @@ from dataclasses import replace
 from evenkeel.domain.model.demand import KeptEmpty
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.origins import POOL_MIN
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.rebalancing.replicas.changes import order
@@ -36,15 +37,20 @@ def set_survival_minima(pool: PoolDraft) -> None:
         _set_minima_for_pods(pool, survival, survival.facts)
         return
     fixed = [0 if lasting_obstacle(draft) is None else draft.requested for draft in pool.groups]
-    minima = fewest(_shares(pool.groups, fixed), pool.pool.min)
+    minima = fewest(_shares(pool.groups, fixed), _least(pool))
     if not _is_possible(pool, minima) or minima is None:
         survival.result = Survival(possible=False)
         return
     if not any([draft.zone_fails or draft.state is State.PROBING for draft in pool.groups]):
         enough = _with_enough(pool, [draft.requested for draft in pool.groups])
-        minima = fewest(_shares(pool.groups, fixed, enough), pool.pool.min) or enough
+        minima = fewest(_shares(pool.groups, fixed, enough), _least(pool)) or enough
     for draft, nodes in zip(pool.groups, minima, strict=True):
         draft.pool_floors[Rule.SURVIVAL_MIN] = nodes
+
+
+def _least(pool: PoolDraft) -> int:
+    """Return PoolMinimum as it is set. A plan may raise it for some hours, which asks for no more after a loss."""
+    return next((origin.value for origin in pool.pool.origins if origin.field == POOL_MIN), pool.pool.min)
 
 
 def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: SurvivalFacts) -> None:
@@ -76,7 +82,7 @@ def _is_possible(pool: PoolDraft, least: Sequence[int] | None) -> bool:
     if pool.pool.zones < 2:
         pool.problem(ProblemKind.SURVIVES_NO_ZONE)
     elif least is None:
-        pool.problem(ProblemKind.SURVIVAL_PAST_ZONES, minimum=pool.pool.min, why=fixed_zones(pool.groups))
+        pool.problem(ProblemKind.SURVIVAL_PAST_ZONES, minimum=_least(pool), why=fixed_zones(pool.groups))
     elif sum(least) > pool.pool.max and _short(pool, [draft.requested for draft in pool.groups]):
         needs, maximum, why = sum(least), pool.pool.max, fixed_zones(pool.groups)
         pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=needs, maximum=maximum, why=why)
@@ -163,17 +169,17 @@ def _result(pool: PoolDraft) -> Survival:
         # replaced.
         short = max(short, sum(_with_enough(pool, running)) - sum(running))
     kept = sum(min(draft.pool_floors.get(Rule.SURVIVAL_MIN, 0), draft.requested) for draft in pool.groups)
-    return Survival(short=short, held=max(0, kept - pool.pool.min))
+    return Survival(short=short, held=max(0, kept - _least(pool)))
 
 
 def _short(pool: PoolDraft, nodes: Sequence[int]) -> int:
     """Return how many nodes of PoolMinimum are missing after the loss of the largest zone."""
-    return max(0, pool.pool.min - rest([draft.group.identity.zone or "" for draft in pool.groups], nodes))
+    return max(0, _least(pool) - rest([draft.group.identity.zone or "" for draft in pool.groups], nodes))
 
 
 def _with_enough(pool: PoolDraft, nodes: Sequence[int]) -> list[int]:
     """Return the nodes of each group after the fewest additions with which the pool survives."""
-    enough = fewest(_shares(pool.groups, nodes), pool.pool.min)
+    enough = fewest(_shares(pool.groups, nodes), _least(pool))
     return list(nodes) if enough is None else enough
 
 

@@ -1,0 +1,100 @@
+"""The spans of hours, against the local clock minute by minute, in zones with unusual changes of the clock."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from evenkeel.domain.minimum_at.setting import read_hours
+from evenkeel.domain.minimum_at.spans import Hours, Span, current_or_next
+
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+# Lord Howe changes by half an hour, Troll by two hours, Casablanca twice more for Ramadan, Santiago and Cairo at
+# midnight; Apia skipped a day in 2011.
+ZONES = [
+    "UTC",
+    "Africa/Cairo",
+    "Africa/Casablanca",
+    "America/New_York",
+    "America/Santiago",
+    "America/St_Johns",
+    "Antarctica/Troll",
+    "Asia/Kathmandu",
+    "Australia/Lord_Howe",
+    "Europe/Berlin",
+    "Pacific/Apia",
+]
+names = st.sampled_from(["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"])
+times = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.sampled_from([0, 1, 15, 30, 59]))
+
+
+@st.composite
+def any_hours(draw: st.DrawFn) -> Hours:
+    start, until = draw(st.tuples(times, times | st.just("24:00")).filter(lambda pair: pair[0] != pair[1]))
+    return read_hours(tuple(draw(st.sets(names))), start, until)
+
+
+def is_held(hours: Hours, zone: ZoneInfo, at: datetime) -> bool:
+    """Read the local clock. This is what the hours mean."""
+    local = at.astimezone(zone)
+    time = timedelta(hours=local.hour, minutes=local.minute)
+    today, yesterday = local.weekday(), (local.weekday() - 1) % 7
+    begun_today = today in hours.days and hours.start <= time < hours.end
+    return begun_today or (yesterday in hours.days and time < hours.end - DAY)
+
+
+def span_at(hours: Hours, zone: ZoneInfo, at: datetime) -> Span:
+    found = current_or_next(hours, zone, at)
+    assert found is not None
+    return found
+
+
+def assert_exact(hours: Hours, zone: ZoneInfo, at: datetime) -> Span:
+    """The hours hold from its first minute to its last one, and in no minute beside it since ``at``."""
+    found = span_at(hours, zone, at)
+    since, until = found.since or at, found.until or at + DAY
+    assert until > at
+    assert is_held(hours, zone, max(since, at))
+    assert is_held(hours, zone, until - MINUTE)
+    if found.since is not None:
+        assert not is_held(hours, zone, since - MINUTE)
+    if found.until is not None:
+        assert not is_held(hours, zone, until)
+    assert not any(is_held(hours, zone, at + hour * DAY / 24) for hour in range(int((since - at) / DAY * 24)))
+    between = [since + hour * DAY / 24 for hour in range(int((until - since) / DAY * 24))]
+    assert all(is_held(hours, zone, moment) for moment in between)
+    return found
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize(
+    ("days", "start", "until"),
+    [((), "08:00", "18:00"), (("Mon-Fri",), "22:00", "06:00"), (("Sun",), "02:30", "24:00"), ((), "00:30", "02:30")],
+)
+def test_a_year_of_clock_changes_keeps_the_local_hours(
+    zone: str, days: tuple[str, ...], start: str, until: str
+) -> None:
+    hours, at = read_hours(days, start, until), datetime(2026, 1, 1, tzinfo=UTC)
+    while at < datetime(2027, 1, 8, tzinfo=UTC):
+        end = assert_exact(hours, ZoneInfo(zone), at).until
+        assert end is not None
+        at = end
+
+
+@given(any_hours(), st.sampled_from(ZONES), st.integers(0, 20 * 366 * 24 * 60))
+@example(read_hours((), "02:30", "08:00"), "Europe/Berlin", 0)
+def test_spans_are_exact_at_any_time(hours: Hours, zone: str, minutes: int) -> None:
+    assert_exact(hours, ZoneInfo(zone), datetime(2011, 1, 1, tzinfo=UTC) + minutes * MINUTE)
+
+
+def test_hours_that_always_hold_have_no_end() -> None:
+    found = span_at(read_hours((), "00:00", "24:00"), ZoneInfo("Europe/Berlin"), datetime(2026, 3, 29, tzinfo=UTC))
+    assert found == Span(None, None)
+
+
+def test_hours_of_neighbouring_days_are_one_span() -> None:
+    friday = datetime(2026, 1, 16, 12, tzinfo=UTC)
+    found = span_at(read_hours(("Fri", "Sat"), "00:00", "24:00"), ZoneInfo("UTC"), friday)
+    assert found == Span(datetime(2026, 1, 16, tzinfo=UTC), datetime(2026, 1, 18, tzinfo=UTC))
