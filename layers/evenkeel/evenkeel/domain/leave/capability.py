@@ -57,22 +57,25 @@ def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
     from evenkeel.domain.leave.pods import staying_pods  # with the modules that place pods
 
     offers = [offer for _, offer in offers_of(check, planned.values())]
-    zone = next(iter(leaving.values())).leave.zone
-    stays = staying_pods(check, offers, zone, leaving)
-    return {id: _with(inputs[id], known._replace(stays=stays[id])) for id, known in leaving.items()}
+    again = {}
+    for id, known in leaving.items():
+        inside = [group.key for group in planned[id].pool.groups if known.leave.zone in group.identity.zone_names]
+        takers = [group.key for group in planned[id].pool.groups if group.key not in inside]
+        stays = staying_pods(check.now, workload, offers, inside, takers)
+        again[id] = _with(inputs[id], known._replace(stays=stays))
+    return again
 
 
 def _follow(planned: Planned, inputs: Inputs) -> Inputs:
     """Return the inputs of the pools whose step would be one too many for the cluster in this hour."""
     changed, begun = {}, 0
     for id, pool in planned.items():
-        leaving = inputs[id].parts.of(Leaving)
-        if leaving is None or not isinstance(pool.plan.convergence.step, Starting):
+        leaving, step = inputs[id].parts.of(Leaving), pool.plan.convergence.step
+        if leaving is None or not isinstance(step, Starting):
             continue
         begun += 1
         if begun > leaving.room:
-            until = pool.plan.convergence.step.order.begun_at + BUDGET
-            waits = Reason.of(Rule.CONVERGE_BUDGET, per_hour=leaving.leave.per_hour, until=until)
+            waits = Reason.of(Rule.CONVERGE_BUDGET, per_hour=leaving.leave.per_hour, until=step.order.begun_at + BUDGET)
             changed[id] = _with(inputs[id], leaving._replace(waits=waits))
     return changed
 

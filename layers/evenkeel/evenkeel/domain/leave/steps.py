@@ -84,13 +84,17 @@ def note_progress(pool: PoolDraft) -> None:
     leaving = pool.parts.drafts.of(Leaving)
     if leaving is None:
         return
-    leave, stays = leaving.leave, leaving.stays or {}
+    leave, stays, converge = leaving.leave, leaving.stays or (), pool.pool.settings.converge
     nodes = sum(draft.requested for draft in pool.groups if leave.zone in draft.group.identity.zone_names)
-    per_hour = pool.pool.settings.converge.per_hour
-    progress = Progress(zone=leave.zone, nodes=nodes, stays=stays, per_hour=per_hour, until=leave.until)
-    pool.parts.results.put(Progress, progress)
+    pool.parts.results.put(Progress, Progress(nodes=nodes, stays=stays, converge=converge))
     pool.demand.asks_pods |= nodes > 0 and leaving.stays is None
-    why = tuple(stays.values())
     pool.parts.notes.append(
-        Reason.of(Rule.LEAVES_ZONE, zone=leave.zone, nodes=nodes, until=leave.until, per_hour=per_hour, stays=why)
+        Reason.of(
+            Rule.LEAVES_ZONE,
+            zone=leave.zone,
+            until=leave.until,
+            nodes=nodes,
+            per_hour=converge.per_hour,
+            stays=tuple(why for _, why in stays),
+        )
     )
