@@ -41,7 +41,7 @@ from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, PoolId
 from evenkeel.domain.model.incidents import TROUBLE_AFTER
 from evenkeel.domain.model.origins import POOL_LABEL
-from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule, PoolSettings, TimeoutMode
+from evenkeel.domain.model.policy import BackoffPolicy, Leave, Policy, PoolRule, PoolSettings, TimeoutMode
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.similarity import GARDENER, Similarity
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, quote
@@ -533,6 +533,7 @@ class ControlRecord(Strict):
     fixes: tuple[FixEntry, ...] = ()  # confirmed fixes, which the next run writes
     # Pool's name or id -> when an operator requested a converge pass.
     convergence_requested: dict[PoolName, Moment] = {}
+    leave: Leave | None = None  # the zone that an operator leaves, also after its end
     # True: Evenkeel writes to the cluster; False: it does not. The record's ``dry_run`` overrides this field.
     # None: the stack's setting.
     live: bool | None = None
@@ -567,13 +568,14 @@ class ControlRecord(Strict):
         return is_restored(pool, self)
 
     def applied_to(self, policy: Policy) -> Policy:
-        """Return the policy with the pauses, restores and requested converge passes."""
+        """Return the policy with the pauses, restores, requested converge passes and the zone that is left."""
         return replace(
             policy,
             paused=self.paused_pools,
             restoring=self.restoring,
             restoring_pools=self.restoring_pools,
             convergence_requested=self.convergence_requested,
+            leave=self.leave,
         )
 
 

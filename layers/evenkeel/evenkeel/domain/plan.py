@@ -9,6 +9,7 @@ from datetime import datetime
 
 from evenkeel.domain.convergence.capability import CONVERGENCE
 from evenkeel.domain.demand.capability import DEMAND
+from evenkeel.domain.leave.capability import LEAVE
 from evenkeel.domain.minimum_at.capability import MINIMUM_BY_CLOCK
 from evenkeel.domain.model.observations import Check, Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
@@ -31,7 +32,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     return run_pipeline(Check(observation, state, policy, now), CAPABILITIES)
 
 
-CAPABILITIES = (MINIMUM_BY_CLOCK, DEMAND, SURVIVAL, CONVERGENCE, RELIEF)
+CAPABILITIES = (MINIMUM_BY_CLOCK, DEMAND, SURVIVAL, LEAVE, CONVERGENCE, RELIEF)
 """All capabilities. Shared classes and the pipeline of a plan (``domain.rebalancing.plan``) name none of them."""
 
 FIGURES = {name: figure for capability in CAPABILITIES for name, figure in capability.figures.items()}

@@ -21,6 +21,7 @@ _ROWS = (
     (("restore",), "pause"),
     (("fence-zone",), "fence_zone"),
     (("drill",), "drill"),
+    (("leave-zone",), "leave_zone"),
     (("scale-up", "scale-down", "level"), "scale"),
     (("history", "record"), "history"),
 )

@@ -73,9 +73,12 @@ from evenkeel.domain.rebalancing.replicas.deletion import remove
 def converge(pool: PoolDraft) -> None:
     """Plan the next patch of the step, or report why there is none. Runs after all other changes of replicas."""
     is_pass = held_until(pool.pool.convergence_requested, pool.now, PASS_LASTS) is not None
-    is_on = is_pass or pool.pool.settings.level is Level.CONVERGE
+    moves = pool.convergence.moves
+    is_on = is_pass or moves is not None or pool.pool.settings.level is Level.CONVERGE
     _give(pool)
-    pairs = [*return_pairs(pool), *rebalance_pairs(pool, pool.groups, least_replicas(pool))] if is_on else []
+    pairs = moves or []
+    if moves is None and is_on:
+        pairs = [*return_pairs(pool), *rebalance_pairs(pool, pool.groups, least_replicas(pool))]
     step = pool.convergence.state.step
     if isinstance(step, Draining):
         _await_drain(pool, step)
@@ -89,11 +92,11 @@ def converge(pool: PoolDraft) -> None:
         since = (pool.convergence.state.uneven_since or pool.now) if pairs else None
         if since != pool.convergence.state.uneven_since:
             pool.convergence.state = replace(pool.convergence.state, uneven_since=since)
-        reason = start_step(pool, pairs, is_pass=is_pass) if pairs else None
+        reason = pool.convergence.waits or (start_step(pool, pairs, is_pass=is_pass) if pairs else None)
         pool.convergence.report = Converging(
             left=_left(pool), why=reason, begins=pool.convergence.step is not None, step=pool.convergence.step
         )
-    if pool.convergence.report is not None and (pairs or step is not None):
+    if pool.convergence.report is not None and moves is None and (pairs or step is not None):
         pool.convergence.report = replace(pool.convergence.report, course=course_of(pool))
 
 

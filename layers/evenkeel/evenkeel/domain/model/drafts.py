@@ -64,7 +64,9 @@ class HealthDraft:
     refused_since: datetime | None = None  # since when launches of a fenced group fail; None: unknown
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
     is_drilled: bool = False  # True: a drill fences the zone
-    not_offered: bool = False  # True: the group is fenced because its zone does not offer the machine type
+    # True: the group is fenced for a lasting cause: its zone does not offer the machine type, or is left.
+    not_offered: bool = False
+    left: bool = False  # True: an operator leaves the zone
     doubted_since: datetime | None = None  # when a probing group last failed
     # True: a machine that was launched after the last failure of a probing group has become a node.
     is_proven: bool = False
@@ -193,9 +195,11 @@ class Draft(GroupPlan):
     def zone_fails(self) -> bool:
         """Return True if the group is unhealthy, or fenced.
 
-        A fence because of stopped launches, or of a machine type that the zone does not offer, names no fault. It would
-        keep the other zones waiting without end.
+        A fence because of stopped launches, of a machine type that the zone does not offer, or of a zone that is left
+        names no fault. It would keep the other zones waiting without end.
         """
+        if self.health.left:
+            return False
         is_fenced = self.state is State.FENCED and self.group.status.launches_stopped is None
         return (is_fenced and not self.health.not_offered) or self.group.status.unhealthy is not None
 
@@ -401,6 +405,9 @@ class ConvergenceDraft:
     held: Mapping[str, int] = field(default_factory=dict)
     # The step of another pool that takes a node of this pool, and that pool; None: there is none.
     taken_by: tuple[PoolId, Step] | None = None
+    # Source and destination of each move that comes in place of leveling, and why none starts. None: zones are leveled.
+    moves: Sequence[tuple[Draft, Draft]] | None = None
+    waits: Reason | None = None
     gives_to: PoolId | None = None  # the pool whose step this plan's patch belongs to
 
 

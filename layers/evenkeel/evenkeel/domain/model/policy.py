@@ -37,6 +37,17 @@ class TimeoutMode(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Leave:
+    """The zone that an operator leaves: the nodes there move to the other zones of their pools."""
+
+    zone: str  # its name in the machine API
+    at: datetime  # when the operator has asked for it
+    pool: str = ""  # name or id of the only pool that leaves the zone; empty: each pool with another zone
+    per_hour: int | None = None  # the most nodes of the cluster that move in an hour; None: ``converge`` limits them
+    until: datetime | None = None  # when the leave ends; None: when an operator ends it
+
+
+@dataclass(frozen=True, kw_only=True)
 class PoolRule:
     """A pool of the cluster record: its selector, its minimum and maximum, and its settings."""
 
@@ -89,6 +100,7 @@ class Policy:
     settings: PoolSettings  # for pools without settings of their own
     # Name or id of a pool -> when an operator requested a pass of converge.
     convergence_requested: Mapping[str, datetime] = field(default_factory=dict)
+    leave: Leave | None = None  # the zone that is left; None: no zone is
     write_topology: bool = False  # True: Evenkeel may write bounds to a Cluster's topology
     demand: DemandStage = DemandStage.OFF
     # Names or ids of the pools to try first for pods. Empty: the pool with the least waste is first.

@@ -39,6 +39,7 @@ class Rule(StrEnum):
     REPLICAS_NOT_OURS = "replicas-not-ours", Topic.REQUESTED
     REPLICAS_OF_KARPENTER = "replicas-of-karpenter", Topic.REQUESTED
     ZONE_IMPAIRED = "zone-impaired", Topic.STATE
+    ZONE_LEFT = "zone-left", Topic.STATE
     LAUNCHES_STOPPED = "launches-stopped", Topic.STATE
     IN_BACKOFF = "in-backoff", Topic.STATE
     PROBING_AFTER_ARRIVAL = "probing-after-arrival", Topic.STATE
@@ -123,6 +124,9 @@ class Rule(StrEnum):
     RETURN_TOO_LARGE = "return-too-large", Topic.NOTE
     RETURN_PAST_MOST = "return-past-most", Topic.NOTE
     # converge: why no step starts, or why the step in progress waits
+    LEAVES_ZONE = "leaves-zone", Topic.NOTE
+    LEAVE_STOPS = "leave-stops", Topic.NOTE
+    LEAVE_FINDS_NO_ZONE = "leave-finds-no-zone", Topic.NOTE
     CONVERGE_SETTLES = "converge-settles", Topic.NOTE
     CONVERGE_HELD = "converge-held", Topic.NOTE
     CONVERGE_WINDOW = "converge-window", Topic.NOTE
