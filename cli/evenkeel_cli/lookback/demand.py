@@ -167,7 +167,9 @@ class _Reader:
         others = [
             group
             for group in self._groups
-            if group.name not in ordered and not self._refused_at(group, wave.at) and self._has_room(wave.at, only=[group])
+            if group.name not in ordered
+            and not self._refused_at(group, wave.at)
+            and self._has_room(wave.at, only=[group])
         ]
         for group, order in wave.orders:
             emptier = [other for other in others if 0 < has_or_gets(other, wave.at) < order.total - 1]

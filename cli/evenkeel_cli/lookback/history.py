@@ -103,7 +103,6 @@ class GroupHistory:
     # Of a source of replicas: the requested ones, and when the autoscaler took ordered nodes back that did not come.
     requested: Levels = ()
     given_up: tuple[int, ...] = ()
-    provision: tuple[int, ...] = ()  # seconds from an order to a node, where the source tells them apart
 
     def coming_at(self, second: int) -> list[Launch]:
         """Return the launches of nodes that are ordered at a second, and do not run yet."""
@@ -128,6 +127,7 @@ class History:
     groups: tuple[GroupHistory, ...]
     unknown: tuple[str, ...] = ()  # what the source lacks, as sentences
     flavour: str = AUTO_SCALING  # it decides which autoscaler is simulated
+    provision: tuple[int, ...] = ()  # seconds from a machine to its node, sorted; empty: only launches tell them
 
     @property
     def pools(self) -> tuple[str, ...]:

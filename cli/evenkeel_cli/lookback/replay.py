@@ -108,7 +108,9 @@ def _missing(history: History, window: Window, needs: Mapping[str, Need]) -> Ite
         yield "it begins before the history does: print all pages of activities, or choose more --days"
     for pool, need in needs.items():
         for group in history.of_pool(pool):
-            yield from (doubt.text for doubt in group.doubts if window.since < doubt.before and doubt.since < window.until)
+            yield from (
+                doubt.text for doubt in group.doubts if window.since < doubt.before and doubt.since < window.until
+            )
             if len(group.zones) > 1:
                 zones = ", ".join(group.zones)
                 yield f"{group.name} spans {zones}, so Evenkeel writes no bounds: it changes nothing until you split it"
