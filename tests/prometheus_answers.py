@@ -8,17 +8,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from evenkeel_cli.lookback.prometheus import BOUNDS, SOURCES
 from evenkeel_cli.simulation.engine import STATIC, GroupSnapshot, Record, Run, Variant, play
 from evenkeel_cli.simulation.measures import served
 from evenkeel_cli.simulation.scenario import Scenario
 
 _CALM = 3600  # seconds before the scenario, in which nothing changes
-CLUSTER_API = (
-    "capi_machinedeployment_spec_replicas",
-    "capi_machinedeployment_status_replicas_ready",
-    "cluster_autoscaler_node_group_min_count",
-    "cluster_autoscaler_node_group_max_count",
-)
+PREFIXES = {
+    "cluster-api": "MachineDeployment/default/",
+    "machine-controller-manager": "default.",
+    "openshift": "MachineSet/default/",
+    "cluster-autoscaler": "",
+}
+INFOS = {
+    "cluster-api": ("capi_machine_info", "failure_domain"),
+    "machine-controller-manager": ("mcm_machine_info", "spec_provider_id"),
+    "openshift": ("mapi_machine_created_timestamp_seconds", "spec_provider_id"),
+}
 
 
 @dataclass
@@ -54,49 +60,52 @@ def truth_of(scenario: Scenario) -> Truth:
     return Truth(play(Run(scenario, Variant(name=STATIC, evenkeel=False))))
 
 
-def cluster_api(truth: Truth, step: int, phase: int = 0, **labels: str) -> dict[str, Any]:
-    """Return the answer about replicas and bounds that Cluster API's and cluster-autoscaler's exporters lead to."""
-    series: dict[tuple[str, str], list[list[Any]]] = {}
+def replicas(
+    truth: Truth, step: int, phase: int = 0, source: str = "cluster-api", cloud: str = "gce://p/{}/vm-{}", **labels: str
+) -> dict[str, Any]:
+    """Return the answer to the query about replicas, nodes and bounds of a source."""
+    own, prefix = SOURCES[source], PREFIXES[source]
+    series: dict[tuple[tuple[str, str], ...], list[list[Any]]] = {}
     for at, groups in truth.samples(step, phase):
         for group in groups:
-            values = (group.requested, group.running, group.min, group.max)
-            for metric, value in zip(CLUSTER_API, values, strict=True):
-                series.setdefault((metric, group.name), []).append([at, str(value)])
+            bounded = {"node_group": f"{prefix}{group.name}"}
+            named = {"name": group.name, "namespace": "default"}
+            values = [(own.requested, bounded if source == "cluster-autoscaler" else named, group.requested)]
+            values += zip(BOUNDS, (bounded, bounded), (group.min, group.max), strict=True)
+            if own.running == ("kube_node_info",):
+                nodes = (
+                    {"node": f"{group.name}-{n}", "provider_id": cloud.format(group.zone, n)}
+                    for n in range(group.running)
+                )
+                values += [("kube_node_info", node, 1) for node in nodes]
+            else:
+                values.append((own.running[0], named, group.running))
+            for metric, own_labels, value in values:
+                key = (("__name__", metric), *own_labels.items(), *labels.items())
+                series.setdefault(key, []).append([at, str(value)])
+    return answer((dict(key), values) for key, values in series.items())
+
+
+def infos(truth: Truth, source: str = "cluster-api") -> dict[str, Any]:
+    """Return the answer to the query about what seldom changes: a machine of each group, with its zone."""
+    metric, label = INFOS[source]
     return answer(
-        {
-            "__name__": metric,
-            **(
-                {"node_group": f"MachineDeployment/default/{name}"}
-                if "autoscaler" in metric
-                else {"name": name, "namespace": "default"}
-            ),
-            **labels,
-        }
-        | {"values": values}
-        for (metric, name), values in series.items()
+        (
+            {
+                "__name__": metric,
+                "name": f"{group.name}-5d4f9-x7k2p",
+                "namespace": "default",
+                label: group.zone if label == "failure_domain" else f"aws:///{group.zone}/i-0",
+            },
+            [[truth.start, "1"]],
+        )
+        for group in truth.record.snapshots[0].groups
     )
 
 
-def machines(truth: Truth, **labels: str) -> dict[str, Any]:
-    """Return the answer about machines, one a group, with their zones."""
-    groups = truth.record.snapshots[0].groups
-    return answer(
-        {
-            "__name__": "capi_machine_info",
-            "name": f"{group.name}-5d4f9-x7k2p",
-            "namespace": "default",
-            "failure_domain": group.zone,
-            "values": [[truth.start, "1"]],
-        }
-        for group in groups
-    )
-
-
-def answer(series: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    result = [
-        {"metric": {key: value for key, value in one.items() if key != "values"}, "values": one["values"]}
-        for one in series
-    ]
+def answer(series: Iterable[tuple[Mapping[str, str], list[list[Any]]]]) -> dict[str, Any]:
+    """Return an answer of the HTTP API."""
+    result = [{"metric": dict(labels), "values": values} for labels, values in series]
     return {"status": "success", "data": {"resultType": "matrix", "result": result}}
 
 

@@ -10,7 +10,6 @@ from statistics import median
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.domain.model.failures import FailureClass, classify
-from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import GroupKey, Identity, NodeGroup
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.aws_names import stems, without_zone
@@ -76,7 +75,7 @@ def read_history(samples: Samples, objects: Sequence[tuple[str, str]], days: int
             _group(known, key, pools[key], requested[key], running[key], (first, until, step, boot))
             for key in sorted(requested)
         ),
-        flavour=AUTO_SCALING if known.is_of_aws and name == "cluster-autoscaler" else _CLUSTER_API,
+        flavour=_CLUSTER_API,
         provision=tuple(known.provision_times()),
         unknown=tuple(known.unknown()),
     )
@@ -178,7 +177,8 @@ class _Groups:
         self._samples, self._objects, self._keys = samples, objects, keys
         self._unplaced = 0  # nodes of no single group
         nodes = [*samples.of(NODE, NODE_LABELS)]
-        self.is_of_aws = any(label_of(one.labels, "provider_id").startswith(_AWS) for one in nodes)
+        of_aws = any(label_of(one.labels, "provider_id").startswith(_AWS) for one in nodes)
+        self._is_auto_scaling = of_aws and not any("/" in key for key in keys)  # other APIs have namespaces
         self._node_zones = {label_of(one.labels, "node"): zone for one in nodes if (zone := _zone_of(one.labels))}
         self._zones: dict[str, set[str]] = {}
         for one in samples.of(*MACHINES):
@@ -294,6 +294,8 @@ class _Groups:
         yield from self._samples.doubts
         if not bounds:
             yield f"the bounds of {_short(key)} are missing: add {BOUNDS[1]}, or its object as kubectl prints it"
+        if self._is_auto_scaling:
+            yield "on AWS, cluster-autoscaler takes refused nodes back between two samples: use --auto-scaling instead"
         if self._unplaced:
             yield f"{self._unplaced} nodes fit no single group: add {NODE_LABELS} with the label of their group"
 
