@@ -78,6 +78,7 @@ class _Reader:
         self._groups, self._since, self._until = groups, since, until
         self._refused = dict.fromkeys((group.name for group in groups), 0)  # when the last order was; 0: it was not
         self._balances = balances(groups)
+        self._is_sampled = any(group.requested for group in groups)
         self._bound: list[str] = []
         self.bound_full: list[str] = []
 
@@ -86,11 +87,12 @@ class _Reader:
         events += [(at - UNNEEDED, None) for group in self._groups for at in group.removals]
         events = sorted((event for event in events if self._since < event[0] < self._until), key=lambda event: event[0])
         need = self._needed(self._since)
-        silent = _SILENT + (Flags.provision_timeout if any(group.requested for group in self._groups) else 0)
+        silent = _SILENT + (Flags.provision_timeout if self._is_sampled else 0)
         found = {self._since: need}
         for number, (at, wave) in enumerate(events):
             if wave is None:
-                need = found[at] = min(need, self._needed(at))
+                # Nodes that come may be given up soon, and then nothing shows that they were not needed.
+                need = found[at] = min(need, self._needed(at, with_coming=not self._is_sampled))
                 continue
             self._judge(wave)
             closed_at = self._closed_at(wave)
@@ -105,12 +107,13 @@ class _Reader:
                 need = found[at + silent // 2] = self._needed(at + silent)
         return Need(tuple(Level(at, nodes) for at, nodes in found.items()), tuple(self._bound), self._balances)
 
-    def _needed(self, at: int) -> int:
+    def _needed(self, at: int, *, with_coming: bool = True) -> int:
         """Return the nodes that run or come at a second, without those that are removed ten minutes later."""
         removed = sum(
             bisect_right(group.removals, at + UNNEEDED) - bisect_right(group.removals, at) for group in self._groups
         )
-        return sum(has_or_gets(group, at) for group in self._groups) - removed
+        nodes = (has_or_gets(group, at) if with_coming else level_at(group.running, at) for group in self._groups)
+        return sum(nodes) - removed
 
     def _has_room(self, at: int, *, only: Sequence[GroupHistory] | None = None) -> bool:
         groups = self._groups if only is None else only

@@ -58,7 +58,7 @@ class Replicas:
     @property
     def latest(self) -> int:
         """Return the seconds after which a node comes that was not refused before."""
-        return 2 * self.boot + _RETRY + 2 * self.step
+        return self.boot * 3 // 2 + _RETRY + 2 * self.step
 
     def _change(self, at: int, wanted: tuple[int, int], runs: tuple[int, int]) -> None:
         more, joined = wanted[1] - wanted[0], runs[1] - runs[0]
