@@ -175,7 +175,8 @@ def lookback(  # noqa: PLR0913  one parameter per option
             "-f",
             "--file",
             help="JSON of `aws autoscaling describe-auto-scaling-groups` and `describe-scaling-activities`, "
-            "`aws eks describe-nodegroup` and `aws cloudtrail lookup-events`; - reads standard input.",
+            "`aws eks describe-nodegroup` and `aws cloudtrail lookup-events`, or of range queries of Prometheus, then "
+            "also the groups' objects; - reads standard input.",
         ),
     ] = None,
     auto_scaling: Annotated[
@@ -205,13 +206,24 @@ def lookback(  # noqa: PLR0913  one parameter per option
         str | None,
         typer.Option("--plot", help="Also draw a row into this file, .png or .svg: seen, and with Evenkeel."),
     ] = None,
+    queries: Annotated[
+        str | None,
+        typer.Option(
+            "--print-queries",
+            help="Print the queries for an exporter: cluster-api, machine-controller-manager, openshift, "
+            "cluster-autoscaler or kube-state-metrics.",
+        ),
+    ] = None,
 ) -> None:
     """What outages cost in the last weeks, and what Evenkeel would have changed. Read-only.
 
     Exit code 4 means that there is no verdict about some outage.
     """
-    from evenkeel_cli.lookback.command import Inputs, lookback_command
+    from evenkeel_cli.lookback.command import Inputs, lookback_command, queries_command
 
+    if queries is not None:
+        queries_command(queries, days, now)
+        return
     inputs = Inputs(
         file=file or [],
         auto_scaling=auto_scaling,

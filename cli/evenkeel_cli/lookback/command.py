@@ -13,7 +13,9 @@ from evenkeel_cli.inputs import file_name, read_moment, read_text
 from evenkeel_cli.lookback.auto_scaling import Answers, read_history
 from evenkeel_cli.lookback.history import History
 from evenkeel_cli.lookback.live import SlowReader, read_live
+from evenkeel_cli.lookback.metrics import read_history as read_metrics
 from evenkeel_cli.lookback.outages import Window, outages_of, windows_of
+from evenkeel_cli.lookback.prometheus import EXPORTERS, is_answer, print_queries, read_samples
 from evenkeel_cli.lookback.replay import Answer, answer, unplayed
 from evenkeel_cli.lookback.report import Report
 from evenkeel_cli.simulate import check_plot, write_plot
@@ -65,9 +67,19 @@ def lookback_command(inputs: Inputs, row: int | None, output: LookbackForm, plot
         raise typer.Exit(_NO_VERDICT)
 
 
+def queries_command(source: str, days: int, now: str | None) -> None:
+    """Print the queries for a source."""
+    if source not in EXPORTERS:
+        fail([f"--print-queries is {quote(source)}: choose {', '.join(EXPORTERS)}"])
+    if not 1 <= days <= _LONGEST:
+        fail([f"--days is {days}: choose 1 to {_LONGEST}"])
+    for line in print_queries(source, days, read_moment(now)):
+        typer.echo(line)
+
+
 def _read(inputs: Inputs) -> History:
     if bool(inputs.file) == inputs.auto_scaling:
-        fail(["give answers of the AWS command line with -f, or --auto-scaling to read AWS itself"])
+        fail(["give answers of the AWS command line or of Prometheus with -f, or --auto-scaling to read AWS itself"])
     if not 1 <= inputs.days <= _LONGEST:
         fail([f"--days is {inputs.days}: choose 1 to {_LONGEST}, since AWS keeps activities for six weeks"])
     if inputs.rate <= 0:
@@ -82,8 +94,12 @@ def _read(inputs: Inputs) -> History:
         return read_history(read_live(reader, inputs.days, cache, now), inputs.days, now)
     if [*inputs.file].count("-") > 1:
         fail([f"{quote('-')} is given more than once: standard input can be read only once"])
+    files = [(file_name(file), read_text(file)) for file in inputs.file]
+    if of_prometheus := [file for file in files if is_answer(file[1])]:
+        objects = [file for file in files if file not in of_prometheus]
+        return read_metrics(read_samples(of_prometheus), objects, inputs.days, now)
     answers = Answers()
-    answers.read_files([(file_name(file), read_text(file)) for file in inputs.file])
+    answers.read_files(files)
     return read_history(answers, inputs.days, now)
 
 

@@ -14,6 +14,7 @@ from evenkeel_cli.lookback.history import GroupHistory, Level, Levels, Order, le
 from evenkeel_cli.simulation.autoscaler_model import Flags
 
 UNNEEDED = Flags.unneeded + 5  # seconds that a node was not needed before its removal, with half a loop
+_SAMPLE = 60  # seconds between two samples, at most
 _WAVE = 5  # seconds: increases of one loop follow each other
 _NOTICED = 75  # seconds until the autoscaler has read a refusal, at the latest
 _REFUSED_WITHIN, _REFUSED_LATE = 600, 60  # seconds after an order: at most, and still if another order follows
@@ -77,6 +78,7 @@ class _Reader:
         self._groups, self._since, self._until = groups, since, until
         self._refused = dict.fromkeys((group.name for group in groups), 0)  # when the last order was; 0: it was not
         self._balances = balances(groups)
+        self._is_sampled = any(group.requested for group in groups)
         self._bound: list[str] = []
         self.bound_full: list[str] = []
 
@@ -85,10 +87,12 @@ class _Reader:
         events += [(at - UNNEEDED, None) for group in self._groups for at in group.removals]
         events = sorted((event for event in events if self._since < event[0] < self._until), key=lambda event: event[0])
         need = self._needed(self._since)
+        silent = _SILENT + (Flags.provision_timeout if self._is_sampled else 0)
         found = {self._since: need}
         for number, (at, wave) in enumerate(events):
             if wave is None:
-                need = found[at] = min(need, self._needed(at))
+                # Nodes that come may be given up soon, and then nothing shows that they were not needed.
+                need = found[at] = min(need, self._needed(at, with_coming=not self._is_sampled))
                 continue
             self._judge(wave)
             closed_at = self._closed_at(wave)
@@ -99,16 +103,17 @@ class _Reader:
                 when = (closed_at + at) // 2
             need = found[max(when, max(found))] = changed
             following = events[number + 1][0] if number + 1 < len(events) else self._until
-            if following - at > _SILENT and need > self._needed(at + _SILENT) and self._has_room(at + _SILENT):
-                need = found[at + _SILENT // 2] = self._needed(at + _SILENT)
+            if following - at > silent and need > self._needed(at + silent) and self._has_room(at + silent):
+                need = found[at + silent // 2] = self._needed(at + silent)
         return Need(tuple(Level(at, nodes) for at, nodes in found.items()), tuple(self._bound), self._balances)
 
-    def _needed(self, at: int) -> int:
+    def _needed(self, at: int, *, with_coming: bool = True) -> int:
         """Return the nodes that run or come at a second, without those that are removed ten minutes later."""
         removed = sum(
             bisect_right(group.removals, at + UNNEEDED) - bisect_right(group.removals, at) for group in self._groups
         )
-        return sum(has_or_gets(group, at) for group in self._groups) - removed
+        nodes = (has_or_gets(group, at) if with_coming else level_at(group.running, at) for group in self._groups)
+        return sum(nodes) - removed
 
     def _has_room(self, at: int, *, only: Sequence[GroupHistory] | None = None) -> bool:
         groups = self._groups if only is None else only
@@ -117,9 +122,20 @@ class _Reader:
     def _closed_at(self, wave: Wave) -> int | None:
         """Return since when no group could grow before a wave; None: one could, so the need has changed just then."""
         before = wave.at - 1
-        if any(not self._refused[group.name] and self._has_room(before, only=[group]) for group in self._groups):
+        refused = {group: self._refused_at(group, before) for group in self._groups}
+        if any(not at and self._has_room(before, only=[group]) for group, at in refused.items()):
             return None
-        return max(self._refused.values()) or None
+        return max(refused.values()) or None
+
+    def _refused_at(self, group: GroupHistory, at: int) -> int:
+        """Return when a group's last order was refused, as far as the autoscaler knows; 0: it was not."""
+        if not group.requested:
+            return self._refused[group.name]
+        given_up = bisect_right(group.given_up, at)
+        ordered = bisect_right(group.orders, at, key=attrgetter("at"))
+        if not given_up or (ordered and group.orders[ordered - 1].at > group.given_up[given_up - 1]):
+            return 0
+        return group.given_up[given_up - 1]
 
     def _shown(self, wave: Wave) -> tuple[int, bool]:
         """Return the need that a wave shows, and True if pods may need more than that.
@@ -129,7 +145,8 @@ class _Reader:
         is_unnoticed = any(0 <= wave.at - at <= _NOTICED for at in self._refused.values() if at)
         shown = self._needed(wave.end) - sum(self._in_backoff(group, wave.at) for group in self._groups)
         for group, order in wave.orders:
-            self._refused[group.name] = first_refusal(group, order) or 0
+            # An autoscaler that gives orders up late still waits for refused nodes, and counts them as coming.
+            self._refused[group.name] = 0 if group.requested else first_refusal(group, order) or 0
         is_full = all(order.total >= group.bounds_at(order.at).max for group, order in wave.orders)
         return shown, is_full or is_unnoticed
 
@@ -144,10 +161,18 @@ class _Reader:
         if not self._balances:
             return
         ordered = {group.name for group, _ in wave.orders}
+        # Two samples may share the orders of one loop.
+        ordered |= {
+            group.name
+            for group in self._groups
+            if group.requested and any(abs(order.at - wave.at) <= _SAMPLE for order in group.orders)
+        }
         others = [
             group
             for group in self._groups
-            if group.name not in ordered and not self._refused[group.name] and self._has_room(wave.at, only=[group])
+            if group.name not in ordered
+            and not self._refused_at(group, wave.at)
+            and self._has_room(wave.at, only=[group])
         ]
         for group, order in wave.orders:
             emptier = [other for other in others if 0 < has_or_gets(other, wave.at) < order.total - 1]
@@ -173,7 +198,9 @@ def first_refusal(group: GroupHistory, order: Order) -> int | None:
 
 
 def has_or_gets(group: GroupHistory, at: int) -> int:
-    """Return the nodes of a group that run, or that come and are not refused yet."""
+    """Return the nodes of a group that run, or that come and are not known to be refused yet."""
+    if group.requested:
+        return level_at(group.requested, at)
     coming = len(group.coming_at(at))
     place = bisect_right(group.orders, at, key=attrgetter("at"))
     if place:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from operator import attrgetter
 
 from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.flavours import AUTO_SCALING
 
 _LONGEST_LAUNCH, _LONGEST_WAIT = 5400, 900  # seconds from a launch to a node, and from an order to its launch
 
@@ -40,6 +41,12 @@ class Refusal:
     zone: str
     kind: FailureClass
     text: str
+    last: int = 0  # when it was refused for the last time; 0: the source tells each refusal
+
+    @property
+    def until(self) -> int:
+        """Return when the node was refused for the last time."""
+        return max(self.at, self.last)
 
 
 @dataclass(frozen=True)
@@ -71,10 +78,11 @@ class KnownBounds:
 
 @dataclass(frozen=True)
 class Doubt:
-    """Why what is known from before a second is not whole, as a sentence."""
+    """Why what is known from before a second is not whole, as a sentence. ``since``: it is whole before this one."""
 
     before: int
     text: str
+    since: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +100,9 @@ class GroupHistory:
     refusals: tuple[Refusal, ...] = ()  # in order of time, as are orders, removals and launches
     launches: tuple[Launch, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+    # Of a source of replicas: the requested ones, and when the autoscaler took ordered nodes back that did not come.
+    requested: Levels = ()
+    given_up: tuple[int, ...] = ()
 
     def coming_at(self, second: int) -> list[Launch]:
         """Return the launches of nodes that are ordered at a second, and do not run yet."""
@@ -115,6 +126,8 @@ class History:
     step: int  # seconds between two samples of the source; 1: it gives the time of each change
     groups: tuple[GroupHistory, ...]
     unknown: tuple[str, ...] = ()  # what the source lacks, as sentences
+    flavour: str = AUTO_SCALING  # it decides which autoscaler is simulated
+    provision: tuple[int, ...] = ()  # seconds from a machine to its node, sorted; empty: only launches tell them
 
     @property
     def pools(self) -> tuple[str, ...]:

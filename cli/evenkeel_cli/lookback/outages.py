@@ -71,7 +71,7 @@ def _outages(pool: str, zone: str, groups: Sequence[GroupHistory], refusals: Seq
     successes = sorted(launch.began for group in groups for launch in group.launches if zone in ("", launch.zone))
     run: list[Refusal] = []
     for refusal in sorted(refusals, key=lambda one: one.at):
-        last = run[-1].at if run else 0
+        last = max((one.until for one in run), default=0)
         place = bisect_right(successes, last + _TOGETHER)
         ended = place < len(successes) and successes[place] < refusal.at - _TOGETHER
         if run and (ended or refusal.at - last > _GAP):
@@ -85,7 +85,7 @@ def _outages(pool: str, zone: str, groups: Sequence[GroupHistory], refusals: Seq
 def _outage(
     pool: str, zone: str, groups: Sequence[GroupHistory], run: Sequence[Refusal], successes: Sequence[int]
 ) -> Outage:
-    last = run[-1].at
+    last = max(refusal.until for refusal in run)
     kind, _ = Counter(refusal.kind for refusal in run).most_common(1)[0]
     limits = {refusal.at: _nodes(groups, zone, refusal.at) for refusal in run}
     return Outage(

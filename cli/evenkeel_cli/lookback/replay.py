@@ -8,7 +8,6 @@ from statistics import fmean, median
 from typing import Any
 
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import State
 from evenkeel.texts.english import rfc3339
 from evenkeel_cli.lookback.demand import Need, has_or_gets, need_of, waiting
@@ -109,7 +108,9 @@ def _missing(history: History, window: Window, needs: Mapping[str, Need]) -> Ite
         yield "it begins before the history does: print all pages of activities, or choose more --days"
     for pool, need in needs.items():
         for group in history.of_pool(pool):
-            yield from (doubt.text for doubt in group.doubts if window.since < doubt.before)
+            yield from (
+                doubt.text for doubt in group.doubts if window.since < doubt.before and doubt.since < window.until
+            )
             if len(group.zones) > 1:
                 zones = ", ".join(group.zones)
                 yield f"{group.name} spans {zones}, so Evenkeel writes no bounds: it changes nothing until you split it"
@@ -187,7 +188,7 @@ def scenario_document(
     quota = [outage for outage in window.outages if not outage.zone]
     return {
         "name": f"{history.source} {_date(start)}"[:100],
-        "flavour": AUTO_SCALING,
+        "flavour": history.flavour,
         "start": rfc3339(datetime.fromtimestamp(start, UTC)),
         "duration": write_duration(window.until - start),
         "seed": shift + 1,

@@ -42,7 +42,7 @@ class Report:
         pools = set(self.history.pools).difference(*(answer.window.pools for answer in self.answers))
         groups = [group for group in self.history.groups if group.pool in pools]
         doubts = [] if self.answers else [doubt.text for group in groups for doubt in group.doubts]
-        return doubts + [
+        return [*dict.fromkeys(doubts)] + [
             f"pods of {pool} may have waited at the maximum of their zone, unseen: {bound[0]}"
             for pool in sorted(pools)
             if (bound := bound_at_maximum(self.history.of_pool(pool), self.history.since, self.history.until))
@@ -233,9 +233,11 @@ def _orders_at_maximum(history: History) -> int:
 
 
 def _boots(history: History) -> tuple[int, ...]:
-    """Return the median and the 95th percentile of seconds from an order to a running node; empty: there is none."""
+    """Return the median and the 95th percentile of seconds until a node runs; empty: there is none."""
     launches = [launch for group in history.groups for launch in group.launches]
-    times = sorted(launch.runs - launch.ordered for launch in launches if launch.ordered is not None)
+    times = [*history.provision] or sorted(
+        launch.runs - launch.ordered for launch in launches if launch.ordered is not None
+    )
     return (times[len(times) // 2], times[len(times) * 95 // 100]) if times else ()
 
 

@@ -169,8 +169,11 @@ def test_bad_input_is_one_line(tmp_path: Path, text: str, fault: str) -> None:
 
 def test_options_that_do_not_fit_are_one_line(files: Callable[..., list[str]]) -> None:
     for arguments, fault in [
-        ([], "give answers of the AWS command line with -f, or --auto-scaling"),
-        (["-f", "x", "--auto-scaling"], "give answers of the AWS command line with -f, or --auto-scaling"),
+        ([], "give answers of the AWS command line or of Prometheus with -f, or --auto-scaling"),
+        (
+            ["-f", "x", "--auto-scaling"],
+            "give answers of the AWS command line or of Prometheus with -f, or --auto-scaling",
+        ),
         (["-f", "x", "--days", "43"], "--days is 43: choose 1 to 42"),
         (["-f", "x", "--cache", "y"], "leave them out with -f"),
         (["--auto-scaling", "--calls-per-second", "0"], "--calls-per-second is 0"),
