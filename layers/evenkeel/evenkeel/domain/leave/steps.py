@@ -36,7 +36,7 @@ def fence(pool: PoolDraft) -> None:
         draft.health.fence_ends = leave.until
         draft.add_reason(Rule.ZONE_LEFT, zone=leave.zone, until=leave.until)
         draft.floors.pop(Rule.ZONE_MIN, None)
-        draft.pool_floors.clear()
+        draft.autoscaler.floors.clear()
 
 
 def name_moves(pool: PoolDraft) -> None:

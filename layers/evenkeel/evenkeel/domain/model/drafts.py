@@ -84,6 +84,8 @@ class AutoscalerDraft:
     protected: bool = False
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
     mins: dict[Rule, int] = field(default_factory=dict)  # the least published min, by rule
+    # Such mins that are floors, too. A move to another zone may break them, because the pool keeps the node.
+    floors: dict[Rule, int] = field(default_factory=dict)
 
 
 # Fields with a default are not keyword-only, because Python sets the defaults of keyword-only parameters one by one,
@@ -100,8 +102,6 @@ class Draft(GroupPlan):
     health: HealthDraft = field(default_factory=HealthDraft)
     limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
     floors: dict[Rule, int] = field(default_factory=dict)  # the fewest replicas that the group may have, by rule
-    # Floors that a move to another zone may break, because the pool keeps the node. They are published as mins, too.
-    pool_floors: dict[Rule, int] = field(default_factory=dict)
     autoscaler: AutoscalerDraft = field(default_factory=AutoscalerDraft)
     key: str = field(init=False)  # the key under which the pool's state stores this group
 
@@ -124,7 +124,7 @@ class Draft(GroupPlan):
 
     def fewest(self, *, without: Collection[Rule] = ()) -> int:
         """Return the fewest replicas that the floors allow, except the floors by the rules in ``without``."""
-        floors = self.floors | self.pool_floors
+        floors = self.floors | self.autoscaler.floors
         return max([nodes for rule, nodes in floors.items() if rule not in without], default=0)
 
     @property

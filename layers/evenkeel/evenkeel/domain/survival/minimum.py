@@ -45,7 +45,7 @@ def set_survival_minima(pool: PoolDraft) -> None:
         enough = _with_enough(pool, [draft.requested for draft in pool.groups])
         minima = fewest(_shares(pool.groups, fixed, enough), _least(pool)) or enough
     for draft, nodes in zip(pool.groups, minima, strict=True):
-        draft.pool_floors[Rule.SURVIVAL_MIN] = nodes
+        draft.autoscaler.floors[Rule.SURVIVAL_MIN] = nodes
 
 
 def _least(pool: PoolDraft) -> int:
@@ -168,7 +168,7 @@ def _result(pool: PoolDraft) -> Survival:
         # With the next nodes, another zone may become the largest. So the pool may need more nodes than remain to be
         # replaced.
         short = max(short, sum(_with_enough(pool, running)) - sum(running))
-    kept = sum(min(draft.pool_floors.get(Rule.SURVIVAL_MIN, 0), draft.requested) for draft in pool.groups)
+    kept = sum(min(draft.autoscaler.floors.get(Rule.SURVIVAL_MIN, 0), draft.requested) for draft in pool.groups)
     return Survival(short=short, held=max(0, kept - _least(pool)))
 
 

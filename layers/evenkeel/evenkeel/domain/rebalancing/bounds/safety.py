@@ -37,7 +37,7 @@ def publish(pool: PoolDraft) -> None:
         if (zone_min := draft.floors.get(Rule.ZONE_MIN, 0)) and draft.kept(zone_min) > minimum:
             minimum = draft.kept(zone_min)
             draft.add_reason(Rule.ZONE_MIN, min=minimum, zone_min=zone_min)
-        for rule, least in (draft.pool_floors | draft.autoscaler.mins).items():
+        for rule, least in (draft.autoscaler.floors | draft.autoscaler.mins).items():
             if least and draft.kept(least) > minimum:
                 minimum = draft.kept(least)
                 draft.add_reason(rule, min=minimum)

@@ -157,11 +157,16 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
             after = record_failure(after, at, kind, message, policy, now=now)
     after = follow_template(group, state, after, now)
     if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
-        after = replace(after, failure=_with_refused(group, after.failure))
-        # If the group failed in this check, nodes that register from now on are new.
-        if after.arrivals.running_seen is None:
-            after = replace(after, arrivals=replace(after.arrivals, running_seen=group.delivered))
+        after = _failing(group, after)
     return state if after == before else after
+
+
+def _failing(group: NodeGroup, state: GroupState) -> GroupState:
+    """Return the state with the refused machines. If it failed in this check, nodes that register later are new."""
+    state = replace(state, failure=_with_refused(group, state.failure))
+    if state.arrivals.running_seen is not None:
+        return state
+    return replace(state, arrivals=replace(state.arrivals, running_seen=group.delivered))
 
 
 def _stalled(
