@@ -55,6 +55,14 @@ def a_move_keeps_the_sum(world: World, pool: PoolPlan) -> None:
         assert takes == max(0, gives - above)
 
 
+@keeps("Moves conserve replicas.")
+def replicas_stay_where_they_are_held(world: World, pool: PoolPlan) -> None:
+    """A fenced zone keeps them on hold, and if they would fail in each zone."""
+    for planned in pool.groups:
+        if planned.state is State.FENCED and (pool_rule(world).on_failure is OnFailure.HOLD or is_held(world, planned)):
+            assert planned.requested == planned.group.requested
+
+
 @keeps("Released replicas are ordered once,")
 def replicas_without_a_node_leave_fenced_zones_for_healthy_ones(world: World, pool: PoolPlan) -> None:
     """A zone that takes some has no room for more, because the autoscaler would order them again."""
@@ -168,10 +176,7 @@ def becomes_quiet(world: World) -> int:
             break
         assert rounds < 3, [(each.group.key, each.group.bounds, each.bounds) for each in plan.changes]
         world = after(world, plan)
-    for _ in range(3):
-        world = after(world, plan)
-        plan = world.plan()
-        assert not plan.changes
+    assert not after(world, plan).plan().changes
     return rounds
 
 
@@ -214,13 +219,17 @@ def before(pool: PoolPlan) -> int:
 def may_be_taken_back(world: World, planned: GroupPlan) -> int:
     """Return what an over-committed pool may take back here beyond what the group gives up."""
     group = planned.group
-    known = world.state.groups.get(group.key)
-    impaired = group.identity.zone in world.state.zones
-    held = known is not None and not known.failure.failure_class.moves_elsewhere and not impaired
-    if planned.state is State.FROZEN or (planned.state is State.FENCED and held):
+    if planned.state is State.FROZEN or (planned.state is State.FENCED and is_held(world, planned)):
         return 0
     least = group.owner.allowed_replicas.min if group.owner.allowed_replicas else 0
     return max(0, group.requested + min(0, planned.journal_delta) - max(group.running, least))
+
+
+def is_held(world: World, planned: GroupPlan) -> bool:
+    """Return True if the group's failure is one of the group, and not of its zone."""
+    known = world.state.groups.get(planned.group.key)
+    impaired = planned.group.identity.zone in world.state.zones
+    return known is not None and not known.failure.failure_class.moves_elsewhere and not impaired
 
 
 def is_uncapped(planned: GroupPlan) -> bool:
