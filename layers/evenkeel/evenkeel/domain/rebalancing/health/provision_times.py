@@ -206,6 +206,7 @@ def _timeout_of(plan: GroupPlan, state: PoolState) -> Reason:
         return Reason.of(Rule.TIMEOUT_LEARNED, type=kind, machines=times.count, **seconds)
     if learned is not None or own == plan.provision_timeout:
         return Reason.of(Rule.TIMEOUT_OF_OWNER, type=kind, timeout=int(own.total_seconds()))
+    timeout = int(plan.provision_timeout.total_seconds())
     if times.count:
-        return Reason.of(Rule.TIMEOUT_NOT_LEARNED, type=kind, machines=times.count, needed=FEWEST)
-    return Reason.of(Rule.TIMEOUT_SET, type=kind, timeout=int(plan.provision_timeout.total_seconds()))
+        return Reason.of(Rule.TIMEOUT_NOT_LEARNED, type=kind, timeout=timeout, machines=times.count, needed=FEWEST)
+    return Reason.of(Rule.TIMEOUT_SET, type=kind, timeout=timeout)
