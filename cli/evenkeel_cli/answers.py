@@ -310,9 +310,9 @@ def _texts(pool: _Json) -> list[str]:
 
 def _timeouts(pool: _Json) -> list[str]:
     """Return the provision timeouts of a pool, with their reasons; the usual 15 minutes are not mentioned."""
-    usual = Rule.TIMEOUT_SET, PROVISION_TIMEOUT.total_seconds()
-    found = [each for each in pool.get("timeouts", ()) if (each["rule"], each["seconds"]) != usual]
-    return [f"timeout: {each['says']}" for each in found]
+    usual = {"rule": Rule.TIMEOUT_SET.value, "timeout": PROVISION_TIMEOUT.total_seconds()}
+    both = zip(pool.get("timeouts", ()), pool.get("timeoutRules", ()), strict=True)
+    return [f"timeout: {text}" for text, facts in both if not usual.items() <= facts.items()]
 
 
 def _table_of_status(console: Console, pool: _Json, now: datetime) -> None:

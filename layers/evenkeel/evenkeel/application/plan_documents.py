@@ -234,21 +234,13 @@ class PoolDocument(Document):
     groups: tuple[GroupDocument, ...]
 
 
-class TimeoutDocument(Document):
-    """The provision timeout of the machines of one type. ``rule``: whether it was learned, or who has set it."""
-
-    type: str  # empty: unknown
-    seconds: Count
-    rule: str
-    says: str  # a sentence
-
-
 class PlannedPoolDocument(PoolDocument):
     """One pool of a plan, with its demand and convergence. A decision has neither."""
 
     demand: Annotated[DemandDocument | None, ONLY_WHEN_KNOWN] = None
     level: Annotated[LevelDocument | None, ONLY_WHEN_KNOWN] = None
-    timeouts: Annotated[tuple[TimeoutDocument, ...], ONLY_WHEN_SET] = ()
+    timeouts: Annotated[tuple[str, ...], ONLY_WHEN_SET] = ()  # which provision timeouts hold, and why
+    timeout_rules: Annotated[tuple[_Facts, ...], ONLY_WHEN_SET] = ()
 
 
 class SkippedDocument(Document):

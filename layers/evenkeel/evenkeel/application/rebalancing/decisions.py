@@ -21,7 +21,6 @@ from evenkeel.application.plan_documents import (
     ReplicaChange,
     ScaleRequestDocument,
     SkippedDocument,
-    TimeoutDocument,
     document_json,
     problem_json,
     reason_json,
@@ -30,7 +29,6 @@ from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
-from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.rebalancing.health.provision_times import timeouts_of
 from evenkeel.texts.english import counted, outcome_text, problem_text, sentence, sentences
 from evenkeel.texts.pool_numbers import MOST_NAMED, origin_text
@@ -109,17 +107,8 @@ def pool_document(pool: PoolPlan) -> PlannedPoolDocument:
         groups=tuple(_group(group) for group in pool.groups),
         demand=pool_demand(pool.demand.advice),
         level=pool_level(pool.convergence.report),
-        timeouts=tuple(_timeout(reason, pool.id.flavour) for reason in timeouts_of(pool)),
-    )
-
-
-def _timeout(reason: Reason, flavour: str) -> TimeoutDocument:
-    facts = reason.facts
-    return TimeoutDocument(
-        type=str(facts["type"]),
-        seconds=int(str(facts["timeout"])),
-        rule=reason.rule.value,
-        says=sentence(reason, flavour),
+        timeouts=tuple(sentences(timeouts_of(pool), pool.id.flavour)),
+        timeout_rules=tuple(reason_json(reason) for reason in timeouts_of(pool)),
     )
 
 

@@ -62,11 +62,10 @@ class ProvisionTimes:
         return type(self)(letters=(self.letters + added)[-KEPT:])
 
     def _times(self) -> list[timedelta]:
-        return [timedelta(seconds=_SPANS[ascii_letters.index(letter)]) for letter in sorted(self.letters, key=_place)]
-
-
-def _place(letter: str) -> int:
-    return ascii_letters.index(letter)
+        return [
+            timedelta(seconds=_SPANS[ascii_letters.index(letter)])
+            for letter in sorted(self.letters, key=ascii_letters.index)
+        ]
 
 
 def _letter(time: timedelta) -> str:
