@@ -310,7 +310,7 @@ def _texts(pool: _Json) -> list[str]:
 
 def _timeouts(pool: _Json) -> list[str]:
     """Return the provision timeouts of a pool, with their reasons; the usual 15 minutes are not mentioned."""
-    usual = {"rule": Rule.TIMEOUT_SET.value, "timeout": PROVISION_TIMEOUT.total_seconds()}
+    usual = {"rule": Rule.TIMEOUT_SET.value, "timeout": PROVISION_TIMEOUT.total_seconds(), "machines": 0}
     both = zip(pool.get("timeouts", ()), pool.get("timeoutRules", ()), strict=True)
     return [f"timeout: {text}" for text, facts in both if not usual.items() <= facts.items()]
 

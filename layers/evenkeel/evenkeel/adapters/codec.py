@@ -23,11 +23,7 @@ _Kind = TypeVar("_Kind")
 _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
 # The places in a PoolState whose entries are dropped if they cannot be read. At worst, a node is ordered too early, or
 # provision times are learned anew.
-_DROPPED = {
-    ("orders",): "order",
-    ("replicas", "provision_times"): "provision time",
-    ("replicas", "counted_until"): "provision time",
-}
+_DROPPED = {("orders",): "order", ("replicas", "provision_times"): "provision time"}
 
 
 # The fields of a group's state that belong to none of its parts.

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
+from typing import Literal
 
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy, SurviveZones
 from evenkeel.domain.model.convergence import ConvergePolicy
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, NodeGroup
 from evenkeel.domain.model.similarity import Similarity
+
+TimeoutMode = Literal["auto", "set"]
+"""auto: the times of machines can make the provision timeout shorter (``health.provision_times``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +30,6 @@ class BackoffPolicy:
         """Return the length of the backoff after this many failures in a row."""
         # An exponent without bound would overflow; 2^20 initial backoffs are longer than any limit.
         return min(self.longest, self.initial * (1 << min(max(failures, 1) - 1, 20)))
-
-
-class TimeoutMode(StrEnum):
-    """Whether machines' own times can make the provision timeout shorter (``health.provision_times``)."""
-
-    AUTO = "auto"
-    SET = "set"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +73,7 @@ class PoolSettings:
     survive_zones: SurviveZones = SurviveZones.NONE
     backoff: BackoffPolicy = BackoffPolicy()
     provision_timeout: timedelta = PROVISION_TIMEOUT
-    timeout_mode: TimeoutMode = TimeoutMode.SET
+    timeout_mode: TimeoutMode = "set"
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     autoscaler: bool = True  # True: a Cluster Autoscaler scales within the bounds
     autoscaler_loop: timedelta = timedelta(seconds=10)  # the autoscaler's --scan-interval

@@ -23,7 +23,6 @@ from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import CLOCKS_AGREE, KUBERNETES_SINCE, GroupKey, Machine, NodeGroup
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
-from evenkeel.domain.model.policy import TimeoutMode
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.provision_times import FEWEST, ProvisionTimes
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -43,7 +42,7 @@ def kind_of(group: NodeGroup) -> str:
 def order_timeout(pool: AnyPool, group: NodeGroup, now: datetime) -> timedelta:
     """Return how long the group's present order may be silent. An owner's longer timeout applies."""
     most, times = pool.timeout_of(group), pool.state.replicas.provision_times.get(kind_of(group))
-    learned = None if times is None or pool.settings.timeout_mode is not TimeoutMode.AUTO else times.timeout
+    learned = None if times is None or pool.settings.timeout_mode != "auto" else times.timeout
     if learned is None:
         return most
     if len(_late(group, now, learned)) + group.unmade <= 1:
@@ -72,7 +71,7 @@ def learn(
 
     ``check`` has the states of the groups after the check. ``state`` is the pool's next state without these times.
     """
-    stored, untimed, learns = state.replicas, 0, pool.settings.timeout_mode is TimeoutMode.AUTO
+    stored, untimed, learns = state.replicas, 0, pool.settings.timeout_mode == "auto"
     times, until = (dict(stored.provision_times), dict(stored.counted_until)) if learns else ({}, {})
     needs_nodes = pool.id.flavour == AUTO_SCALING and check.policy.demand.orders  # to know which instances have joined
     for group in pool.groups if learns and not (needs_nodes and check.observation.workload is None) else ():
@@ -167,10 +166,8 @@ def _timeout_of(plan: GroupPlan, state: PoolState) -> Reason:
     if learned is not None and own <= learned:
         lengths = {"timeout": learned, "p95": times.p95, "longest": times.longest}
         seconds = {name: int(length.total_seconds()) for name, length in lengths.items()}
-        return Reason.of(Rule.TIMEOUT_LEARNED, type=kind, machines=times.count, **seconds)
+        return Reason.of(Rule.TIMEOUT_LEARNED, type=kind, machines=len(times.letters), **seconds)
     if learned is not None or own == plan.provision_timeout:
         return Reason.of(Rule.TIMEOUT_OF_OWNER, type=kind, timeout=int(own.total_seconds()))
-    timeout = int(plan.provision_timeout.total_seconds())
-    if times.count:
-        return Reason.of(Rule.TIMEOUT_NOT_LEARNED, type=kind, timeout=timeout, machines=times.count, needed=FEWEST)
-    return Reason.of(Rule.TIMEOUT_SET, type=kind, timeout=timeout)
+    facts = {"timeout": int(plan.provision_timeout.total_seconds()), "machines": len(times.letters), "needed": FEWEST}
+    return Reason.of(Rule.TIMEOUT_SET, type=kind, **facts)
