@@ -18,7 +18,7 @@ from evenkeel.domain.model.groups import (
     NodeGroup,
     PoolId,
 )
-from evenkeel.domain.model.policy import PoolSettings, TimeoutMode
+from evenkeel.domain.model.policy import PoolSettings
 from evenkeel.domain.model.pools import Pool
 from evenkeel.domain.model.provision_times import KEPT, ProvisionTimes
 from evenkeel.domain.model.states import PoolState, ReplicasState
@@ -90,7 +90,7 @@ def _timeout(times: ProvisionTimes, size: int, own: timedelta | None) -> timedel
     pool = Pool(
         id=PoolId("cluster-api", "bench", "", "workers"),
         groups=(group,),
-        settings=PoolSettings(strategy=BALANCED, timeout_mode=TimeoutMode.AUTO),
+        settings=PoolSettings(strategy=BALANCED, timeout_mode="auto"),
         state=PoolState(replicas=ReplicasState(provision_times={_TYPE: times})),
         min=0,
         max=100,

@@ -11,9 +11,10 @@ from rich.text import Text
 
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.domain.model.flavours import AUTO_SCALING
-from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.groups import PROVISION_TIMEOUT, State
 from evenkeel.domain.model.incidents import Severity
 from evenkeel.domain.model.outcomes import Result
+from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import MOST_NAMED, ago, counted, rfc3339, some_names, without_request_ids
 from evenkeel.texts.incidents import KIND_NAMES, outage_text
@@ -257,8 +258,8 @@ def print_pools(console: Console, pools: Iterable[_Json], ids: Iterable[str]) ->
         _numbers(console, pool)
         for note in pool.get("notes", ()):
             _line(console, f"  note: {note}")
-        for text in pool.get("timeouts", ()):
-            _line(console, f"  timeout: {text}")
+        for text in _timeouts(pool):
+            _line(console, f"  {text}")
         for group in pool["groups"]:
             _line(console, f"  {group['zone'] or '?'}: {'; '.join(group['reasons'])}")
         _summaries_and_problems(console, pool)
@@ -302,8 +303,15 @@ def _texts(pool: _Json) -> list[str]:
         for text in dict.fromkeys((*group.get("held", ()), *said)):
             zones.setdefault(text, []).append(group["zone"] or "?")
     notes = [f"note: {note}" for note in pool.get("notes", ())]
-    notes += [f"timeout: {text}" for text in pool.get("timeouts", ())]
+    notes += _timeouts(pool)
     return [*notes, *(f"{', '.join(dict.fromkeys(named))}: {text}" for text, named in zones.items())]
+
+
+def _timeouts(pool: _Json) -> list[str]:
+    """Return the provision timeouts of a pool, with their reasons; the usual 15 minutes are not mentioned."""
+    usual = {"rule": Rule.TIMEOUT_SET.value, "timeout": PROVISION_TIMEOUT.total_seconds(), "machines": 0}
+    both = zip(pool.get("timeouts", ()), pool.get("timeoutRules", ()), strict=True)
+    return [f"timeout: {text}" for text, facts in both if not usual.items() <= facts.items()]
 
 
 def _table_of_status(console: Console, pool: _Json, now: datetime) -> None:

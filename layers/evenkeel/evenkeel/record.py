@@ -41,7 +41,7 @@ from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, PoolId
 from evenkeel.domain.model.incidents import TROUBLE_AFTER
 from evenkeel.domain.model.origins import POOL_LABEL
-from evenkeel.domain.model.policy import BackoffPolicy, Leave, Policy, PoolRule, PoolSettings, TimeoutMode
+from evenkeel.domain.model.policy import BackoffPolicy, Leave, Policy, PoolRule, PoolSettings
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.similarity import GARDENER, Similarity
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, quote
@@ -113,8 +113,8 @@ def _seconds(length: timedelta) -> int:
 def _timeout(seconds: Literal["auto"] | int) -> dict[str, Any]:
     """Return the domain's settings of a provision timeout."""
     if seconds == AUTO:
-        return {"provision_timeout": PROVISION_TIMEOUT, "timeout_mode": TimeoutMode.AUTO}
-    return {"provision_timeout": timedelta(seconds=seconds), "timeout_mode": TimeoutMode.SET}
+        return {"provision_timeout": PROVISION_TIMEOUT, "timeout_mode": "auto"}
+    return {"provision_timeout": timedelta(seconds=seconds), "timeout_mode": "set"}
 
 
 class BackoffEntry(Strict):

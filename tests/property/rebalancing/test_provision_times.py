@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from evenkeel.domain.model.groups import Machine, NodeGroup
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.policy import TimeoutMode
 from evenkeel.domain.model.provision_times import FEWEST, KEPT, LONGEST, SHORTEST, ProvisionTimes
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.plan import plan
@@ -62,7 +61,7 @@ def test_only_the_last_200_count_in_however_many_parts_they_come(parts: list[lis
     assert len(stored.letters) <= KEPT
 
 
-POLICY = replace(numbers(0, 500), timeout_mode=TimeoutMode.AUTO)
+POLICY = replace(numbers(0, 500), timeout_mode="auto")
 created_and_took = st.lists(st.tuples(st.integers(0, 1200), st.integers(1, 700)), min_size=1, max_size=12)
 
 

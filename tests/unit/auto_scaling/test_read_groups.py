@@ -101,6 +101,37 @@ def test_the_template_of_a_group_names_its_instances(item: dict[str, Any], key: 
     assert read(described(**item)).template.key == key
 
 
+@pytest.mark.parametrize(
+    ("item", "managed", "type"),
+    [
+        ({}, {"instanceTypes": ["m5.large", "m5a.large"], "capacityType": "SPOT"}, "m5.large m5a.large spot"),
+        ({}, {"instanceTypes": ["m5.large"], "capacityType": "ON_DEMAND"}, "m5.large on-demand"),
+        ({"LaunchTemplate": {"LaunchTemplateId": "lt-1", "Version": "7"}}, {}, ""),
+        (
+            {
+                "MixedInstancesPolicy": {
+                    "LaunchTemplate": {"Overrides": [{"InstanceType": "m5.large"}]},
+                    "InstancesDistribution": {"OnDemandPercentageAboveBaseCapacity": 0},
+                }
+            },
+            {},
+            "m5.large spot",
+        ),
+    ],
+)
+def test_a_group_names_its_machine_type_and_capacity_type(
+    item: dict[str, Any], managed: dict[str, Any], type: str
+) -> None:
+    assert read(described(**item), None, node_group(**managed)).template.machine_type == type
+
+
+def test_an_instance_has_joined_when_its_launch_has_ended() -> None:
+    ended = {**launch("Successful", 5, instance_id=instance(1)["InstanceId"]), "EndTime": NOW - timedelta(minutes=3)}
+    machines = read(described(), [ended]).machines
+    assert machines is not None
+    assert [machine.joined_at for machine in machines] == [NOW - timedelta(minutes=3), None]
+
+
 class TestNumbers:
     def test_a_group_at_rest(self) -> None:
         group = read(described())

@@ -109,7 +109,7 @@ class TestContract:
         assert set(plan) == {"now", "pools", "skipped", "state"}
         assert plan["now"] == NOW
         (pool,) = plan["pools"]
-        assert set(pool) == POOL_KEYS | {"notes", "noteRules", "timeouts"}  # its zones differ
+        assert set(pool) == POOL_KEYS | {"notes", "noteRules", "timeouts", "timeoutRules"}  # its zones differ
         named = ("name", "strategy", "min", "max", "valid", "starved", "overcommitted")
         assert [pool[key] for key in named] == ["workers", "Balanced", 3, 12, True, 0, False]
         for group in pool["groups"]:

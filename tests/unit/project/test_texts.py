@@ -47,6 +47,7 @@ MAKERS = ("of", "add_reason", "problem")
 # Where sentences stand in answers and decisions.
 SENTENCES = {
     "notes",
+    "timeouts",
     "reasons",
     "problems",
     "warnings",

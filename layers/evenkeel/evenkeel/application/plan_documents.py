@@ -239,7 +239,8 @@ class PlannedPoolDocument(PoolDocument):
 
     demand: Annotated[DemandDocument | None, ONLY_WHEN_KNOWN] = None
     level: Annotated[LevelDocument | None, ONLY_WHEN_KNOWN] = None
-    timeouts: Annotated[tuple[str, ...], ONLY_WHEN_SET] = ()  # which provision timeout holds, and why
+    timeouts: Annotated[tuple[str, ...], ONLY_WHEN_SET] = ()  # which provision timeouts hold, and why
+    timeout_rules: Annotated[tuple[_Facts, ...], ONLY_WHEN_SET] = ()
 
 
 class SkippedDocument(Document):

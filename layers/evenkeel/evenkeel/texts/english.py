@@ -219,7 +219,7 @@ _FORMS: Mapping[str, Callable[[Fact, str], str]] = {
     "quoted": _quoted,
     "and": lambda fact, flavour: " and ".join(_list(fact, flavour)),
     ";": lambda fact, flavour: "; ".join(_list(fact, flavour)),
-    "time": lambda fact, _: duration(int(str(fact))),
+    "length": lambda fact, _: duration(int(str(fact))),
 }
 
 

@@ -108,6 +108,7 @@ def pool_document(pool: PoolPlan) -> PlannedPoolDocument:
         demand=pool_demand(pool.demand.advice),
         level=pool_level(pool.convergence.report),
         timeouts=tuple(sentences(timeouts_of(pool), pool.id.flavour)),
+        timeout_rules=tuple(reason_json(reason) for reason in timeouts_of(pool)),
     )
 
 

@@ -69,8 +69,8 @@ def observe_cluster(
 def read_cluster(name: str, cluster: Cluster, state: ClusterState) -> Observation:
     """Read a cluster. The machines of failing groups, and of groups in a step of convergence, are always listed.
 
-    So the check finds machines that were launched after a group's last failure. It also finds when the last awaited
-    machine of a group has joined. Raises as ``observe_cluster`` does.
+    So the check finds machines that were launched after a group's last failure. A group that waited is listed once
+    more, to learn when its last machine joined. Raises as ``observe_cluster`` does.
     """
     groups = state.groups.items()
     with_machines = [key for key, group in groups if group.is_failing or group.arrivals.waiting_running is not None]

@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
+from typing import Literal
 
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
 from evenkeel.domain.model.convergence import ConvergePolicy
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, NodeGroup
 from evenkeel.domain.model.holds import doubled
 from evenkeel.domain.model.similarity import Similarity
+
+TimeoutMode = Literal["auto", "set"]
+"""auto: the times of machines can make the provision timeout shorter (``health.provision_times``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +30,6 @@ class BackoffPolicy:
     def length(self, failures: int) -> timedelta:
         """Return the length of the backoff after this many failures in a row."""
         return doubled(self.initial, max(failures, 1) - 1, self.longest)
-
-
-class TimeoutMode(StrEnum):
-    """Whether machines' own times can make the provision timeout shorter (``health.provision_times``)."""
-
-    AUTO = "auto"
-    SET = "set"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +82,7 @@ class PoolSettings:
     max_step: int | None = None  # nodes that one run may add to a pool; None: any number
     backoff: BackoffPolicy = BackoffPolicy()
     provision_timeout: timedelta = PROVISION_TIMEOUT
-    timeout_mode: TimeoutMode = TimeoutMode.SET
+    timeout_mode: TimeoutMode = "set"
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     autoscaler: bool = True  # True: a Cluster Autoscaler scales within the bounds
     autoscaler_loop: timedelta = timedelta(seconds=10)  # the autoscaler's --scan-interval

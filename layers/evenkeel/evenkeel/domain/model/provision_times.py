@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import pairwise
 from math import ceil
 from string import ascii_letters
 from typing import Self
@@ -21,7 +20,6 @@ FEWEST = 50  # machines, before their times decide the timeout
 KEPT = 200  # machines, of which the newest decide it
 # The longest time of each letter, in seconds. A longer time than the last but one needs the longest timeout.
 _SPANS = [ceil(40 * 1.05**number) for number in range(len(ascii_letters) - 1)] + [int(LONGEST.total_seconds())]
-assert all(shorter < longer for shorter, longer in pairwise(_SPANS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +33,6 @@ class ProvisionTimes:
             raise ValueError(f"letters are at most {KEPT} of {ascii_letters[0]} to {ascii_letters[-1]}")
 
     @property
-    def count(self) -> int:
-        """Return the number of machines."""
-        return len(self.letters)
-
-    @property
     def longest(self) -> timedelta:
         """Return the longest time, rounded up to the end of its span; zero without machines."""
         return self._times()[-1] if self.letters else timedelta(0)
@@ -47,12 +40,12 @@ class ProvisionTimes:
     @property
     def p95(self) -> timedelta:
         """Return the time within which 95 % of the machines joined, rounded up; zero without machines."""
-        return self._times()[ceil(0.95 * self.count) - 1] if self.letters else timedelta(0)
+        return self._times()[ceil(0.95 * len(self.letters)) - 1] if self.letters else timedelta(0)
 
     @property
     def timeout(self) -> timedelta | None:
         """Return how long a machine of this type may take; None: too few machines are known."""
-        if self.count < FEWEST:
+        if len(self.letters) < FEWEST:
             return None
         return min(LONGEST, max(SHORTEST, 3 * self.p95, 2 * self.longest))
 
@@ -62,11 +55,10 @@ class ProvisionTimes:
         return type(self)(letters=(self.letters + added)[-KEPT:])
 
     def _times(self) -> list[timedelta]:
-        return [timedelta(seconds=_SPANS[ascii_letters.index(letter)]) for letter in sorted(self.letters, key=_place)]
-
-
-def _place(letter: str) -> int:
-    return ascii_letters.index(letter)
+        return [
+            timedelta(seconds=_SPANS[ascii_letters.index(letter)])
+            for letter in sorted(self.letters, key=ascii_letters.index)
+        ]
 
 
 def _letter(time: timedelta) -> str:

@@ -156,7 +156,6 @@ class Rule(StrEnum):
     ZONES_DIFFER = "zones-differ", Topic.NOTE  # about a whole pool
     # the provision timeout of a kind of machine
     TIMEOUT_LEARNED = "timeout-learned", Topic.NOTE
-    TIMEOUT_NOT_LEARNED = "timeout-not-learned", Topic.NOTE
     TIMEOUT_OF_OWNER = "timeout-of-owner", Topic.NOTE
     TIMEOUT_SET = "timeout-set", Topic.NOTE
     HOLDS_NODES = "holds-nodes", Topic.NOTE  # about a whole pool

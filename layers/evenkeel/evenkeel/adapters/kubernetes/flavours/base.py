@@ -100,7 +100,7 @@ class Machines:
     launched_at: Callable[[Object], datetime | None]  # returns when the provider last launched a machine
     # Returns when the wait for a machine's node has begun, if that is not at its creation; else None.
     awaited_since: Callable[[Object], datetime | None] = lambda _: None
-    joined_at: Callable[[Object], datetime | None]  # returns when the machine's node has joined; None: unknown
+    joined_at: Callable[[Object], datetime | None] = lambda _: None  # returns when the node has joined; None: unknown
     had_node: Callable[[Object], bool] = lambda _: False  # returns True where a machine without a node had one
     creation_timeouts: tuple[Path, ...] = ()  # in a scalable: how long the machine controller waits for a node
     failure: Callable[[Object], MachineFailure | None]  # returns the provider's answer to a launch that failed

@@ -122,13 +122,10 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
 ) -> GroupState | None:
     """Return the state after this check. If nothing has changed, this is ``state`` itself.
 
-    ``of_sets`` are the states of the group's MachineSets. Their failures count as failures of the group.
-    ``order_timeout``: how long an order may be silent; None: ``provision_timeout``, which single machines have.
-    ``others_deliver``: another group of the pool is healthy (``waiting``).
+    ``of_sets`` are the states of the group's MachineSets. Their failures count as failures of the group. An order may
+    be silent for ``order_timeout``; None: ``provision_timeout``. ``others_deliver``: another group is healthy.
     """
     if group.frozen_because is not None:
-        if state is not None and state.arrivals.waiting_since is not None:
-            state = replace(state, arrivals=stopped(state.arrivals))
         return _stalled(group, state, now, provision_timeout)
     put_back = _is_put_back(group, now)
     status = group.status
@@ -177,6 +174,8 @@ def _stalled(
     Evenkeel only reports a stalled rollout. The failures of its launches count as failures of the group only after the
     rollout has ended.
     """
+    if state is not None and state.arrivals.waiting_since is not None:
+        state = replace(state, arrivals=stopped(state.arrivals))
     rolls = group.frozen_because is not None and group.frozen_because.rule in ROLLOUTS
     refused = [machine.failure for machine in group.refused_machines if machine.failure is not None]
     fails = (

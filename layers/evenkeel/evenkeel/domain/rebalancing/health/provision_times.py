@@ -17,14 +17,12 @@ however often a check repeats, and slow machines count as well as quick ones. A 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import CLOCKS_AGREE, KUBERNETES_SINCE, GroupKey, Machine, NodeGroup
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
-from evenkeel.domain.model.policy import TimeoutMode
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.provision_times import FEWEST, ProvisionTimes
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -32,9 +30,7 @@ from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.rebalancing.health.waiting import is_awaited
 
 _LONE = 1.5  # how much longer a lone machine waits, and what a machine that was given up counts
-_KINDS_KEPT = 8  # of machines, for each pool
 _NAME_KEPT = 128  # characters, so that the times of one kind stay small
-_UNKNOWN = GroupState()
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -43,19 +39,13 @@ def kind_of(group: NodeGroup) -> str:
     return (group.template.machine_type or group.template.key)[:_NAME_KEPT]
 
 
-def learned_timeout(pool: AnyPool, group: NodeGroup) -> timedelta | None:
-    """Return the timeout that the group's machines have shown; None: the set timeout applies."""
-    times = pool.state.replicas.provision_times.get(kind_of(group))
-    return None if times is None or pool.settings.timeout_mode is not TimeoutMode.AUTO else times.timeout
-
-
 def order_timeout(pool: AnyPool, group: NodeGroup, now: datetime) -> timedelta:
     """Return how long the group's present order may be silent. An owner's longer timeout applies."""
-    most, learned = pool.timeout_of(group), learned_timeout(pool, group)
+    most, times = pool.timeout_of(group), pool.state.replicas.provision_times.get(kind_of(group))
+    learned = None if times is None or pool.settings.timeout_mode != "auto" else times.timeout
     if learned is None:
         return most
-    late = [machine for machine in _awaited(group) if now - machine.awaited_from(now) >= learned]
-    if len(late) + group.unmade <= 1:
+    if len(_late(group, now, learned)) + group.unmade <= 1:
         learned *= _LONE
     return min(most, max(learned, group.options.provision_timeout or timedelta(0)))
 
@@ -74,73 +64,52 @@ def machine_timeout(pool: AnyPool, group: NodeGroup, state: GroupState | None, n
     return min(timeout, now - until + timedelta.resolution) if is_given_up and until is not None else timeout
 
 
-class Learned(NamedTuple):
-    """The stored state of a pool after a check, and how many new nodes the check could not count."""
+def learn(
+    pool: AnyPool, check: Check, before: Mapping[GroupKey, GroupState], state: PoolState
+) -> tuple[PoolState, int]:
+    """Return the pool's state with the times of new machines, and how many new nodes have no usable times.
 
-    state: PoolState
-    untimed: int = 0
-
-
-def learn(pool: AnyPool, check: Check, before: Mapping[GroupKey, GroupState], state: PoolState) -> Learned:
-    """Return the pool's next state with the provision times of the machines that have joined or were given up.
-
-    Args:
-        pool: The pool.
-        check: The check, with the states of the groups after it.
-        before: The states of the groups before the check.
-        state: The pool's next state without these times.
+    ``check`` has the states of the groups after the check. ``state`` is the pool's next state without these times.
     """
-    stored = state.replicas
-    if pool.settings.timeout_mode is not TimeoutMode.AUTO:
-        has_times = stored.provision_times or stored.counted_until
-        return Learned(_with(state, {}, {}) if has_times else state)
-    times, until, untimed = dict(stored.provision_times), dict(stored.counted_until), 0
-    for group in pool.groups:
+    stored, untimed, learns = state.replicas, 0, pool.settings.timeout_mode == "auto"
+    times, until = (dict(stored.provision_times), dict(stored.counted_until)) if learns else ({}, {})
+    needs_nodes = pool.id.flavour == AUTO_SCALING and check.policy.demand.orders  # to know which instances have joined
+    for group in pool.groups if learns and not (needs_nodes and check.observation.workload is None) else ():
         kind, key = kind_of(group), str(group.key)
-        if not (kind and group.machines) or _lacks_nodes(group, check):
-            continue
-        refused = before.get(group.key, _UNKNOWN).failure.refused
-        found = _count(pool, group, check, until.get(key), refused)
-        untimed += found.untimed
-        if found.until is not None:
-            times[kind] = times.get(kind, ProvisionTimes()).with_times(found.times)
-            until[key] = found.until
-    if until == stored.counted_until:
-        return Learned(state, untimed)
-    members, kinds = {str(group.key) for group in pool.groups}, set(map(kind_of, pool.groups))
-    former = [kind for kind in times if kind not in kinds][: max(0, len(times) - _KINDS_KEPT)]
-    times = {kind: found for kind, found in times.items() if kind not in former}
-    until = {key: moment for key, moment in until.items() if key in members}
-    return Learned(_with(state, times, until), untimed)
+        if kind and group.machines:
+            refused = before.get(group.key, GroupState()).failure.refused
+            found, last, without = _count(pool, group, check, until.get(key), refused)
+            untimed += without
+            if last is not None:
+                times[kind] = times.get(kind, ProvisionTimes()).with_times(found)
+                until[key] = last
+    if (times, until) == (stored.provision_times, stored.counted_until):
+        return state, untimed
+    kinds, members = {kind_of(group) for group in pool.groups}, {str(group.key) for group in pool.groups}
+    times = {kind: known for kind, known in times.items() if kind in kinds}
+    until = {key: last for key, last in until.items() if key in members}
+    return replace(state, replicas=replace(stored, provision_times=times, counted_until=until)), untimed
 
 
-def _with(state: PoolState, times: Mapping[str, ProvisionTimes], until: Mapping[str, datetime]) -> PoolState:
-    return replace(state, replicas=replace(state.replicas, provision_times=times, counted_until=until))
+def _count(
+    pool: AnyPool, group: NodeGroup, check: Check, since: datetime | None, refused: Collection[str]
+) -> tuple[list[timedelta], datetime | None, int]:
+    """Return the new times in the order of the machines' creation, until when they count, and the nodes without times.
 
-
-class _Found(NamedTuple):
-    times: list[timedelta]
-    until: datetime | None  # None: no machine was counted
-    untimed: int
-
-
-def _count(pool: AnyPool, group: NodeGroup, check: Check, since: datetime | None, refused: Collection[str]) -> _Found:
-    """Return the times of the group's machines that can be counted now, in the order of their creation.
-
-    The time of a machine that was ``refused`` says how long its zone had no capacity.
+    The time of a machine that was ``refused`` says how long its zone had no capacity. None: no machine was counted.
     """
     now, joined = check.now, _joined(group, check)
-    silent = order_timeout(pool, group, now) if _is_silent(check.state.groups.get(group.key)) else None
-    given_up = [machine for machine in _late(group, now, silent) if machine.failure is None]
-    awaited = [machine for machine in _awaited(group) if machine not in given_up]
-    awaited += [machine for machine in group.machines or () if machine.name in group.status.never_ready]
+    silent = order_timeout(pool, group, now) if _is_silent(check.state.groups.get(group.key)) else timedelta.max
+    given_up = {machine.name for machine in _late(group, now, silent) if machine.failure is None}
+    waits = {machine.name for machine in _awaited(group)}.difference(given_up).union(group.status.never_ready)
+    awaited = [machine for machine in group.machines or () if machine.name in waits]
     # AWS creates the machines of an Auto Scaling group anew in every read, until they are in service.
     begun = [min(machine.created_at, machine.launched_at or machine.created_at) for machine in awaited]
     until = min([at for at in begun if _is_dated(at, now)], default=None)
     times, untimed = list[tuple[datetime, timedelta]](), 0
     for machine in group.machines or ():
         created, at = machine.created_at, joined.get(machine.name, _NEVER)
-        is_joined = machine.has_node and machine not in awaited and machine.name not in refused
+        is_joined = machine.has_node and machine.name not in waits and machine.name not in refused
         if since is not None and created < since:
             continue
         if is_joined and not (_is_dated(created, now) and created <= at <= now + CLOCKS_AGREE):
@@ -149,13 +118,13 @@ def _count(pool: AnyPool, group: NodeGroup, check: Check, since: datetime | None
             continue
         elif is_joined:
             times.append((created, at - created))
-        elif machine in given_up and silent is not None and _is_dated(created, now):
+        elif machine.name in given_up and _is_dated(created, now):
             times.append((created, _LONE * silent))
     times.sort()
     if times and until is None:
         # Not now, because API servers write whole seconds: the next machine could seem to be older than now.
         until = times[-1][0] + timedelta.resolution
-    return _Found([time for _, time in times], until if times else None, untimed)
+    return [time for _, time in times], until if times else None, untimed
 
 
 def _joined(group: NodeGroup, check: Check) -> Mapping[str, datetime]:
@@ -166,12 +135,6 @@ def _joined(group: NodeGroup, check: Check) -> Mapping[str, datetime]:
         if node.group == group.key and node.machine is not None and node.created_at is not None:
             joined[node.machine.name] = max(node.created_at, joined.get(node.machine.name, node.created_at))
     return joined
-
-
-def _lacks_nodes(group: NodeGroup, check: Check) -> bool:
-    """Return True if only the nodes show which instances have joined, and this check has not read them."""
-    orders = group.key.flavour == AUTO_SCALING and check.policy.demand.orders
-    return orders and check.observation.workload is None
 
 
 def _is_silent(state: GroupState | None) -> bool:
@@ -186,8 +149,8 @@ def _awaited(group: NodeGroup) -> list[Machine]:
     return [machine for machine in group.machines or () if is_awaited(machine)]
 
 
-def _late(group: NodeGroup, now: datetime, timeout: timedelta | None) -> list[Machine]:
-    return [] if timeout is None else [one for one in _awaited(group) if now - one.awaited_from(now) >= timeout]
+def _late(group: NodeGroup, now: datetime, timeout: timedelta) -> list[Machine]:
+    return [machine for machine in _awaited(group) if now - machine.awaited_from(now) >= timeout]
 
 
 def timeouts_of(plan: PoolPlan) -> list[Reason]:
@@ -203,9 +166,8 @@ def _timeout_of(plan: GroupPlan, state: PoolState) -> Reason:
     if learned is not None and own <= learned:
         lengths = {"timeout": learned, "p95": times.p95, "longest": times.longest}
         seconds = {name: int(length.total_seconds()) for name, length in lengths.items()}
-        return Reason.of(Rule.TIMEOUT_LEARNED, type=kind, machines=times.count, **seconds)
+        return Reason.of(Rule.TIMEOUT_LEARNED, type=kind, machines=len(times.letters), **seconds)
     if learned is not None or own == plan.provision_timeout:
         return Reason.of(Rule.TIMEOUT_OF_OWNER, type=kind, timeout=int(own.total_seconds()))
-    if times.count:
-        return Reason.of(Rule.TIMEOUT_NOT_LEARNED, type=kind, machines=times.count, needed=FEWEST)
-    return Reason.of(Rule.TIMEOUT_SET, type=kind, timeout=int(plan.provision_timeout.total_seconds()))
+    facts = {"timeout": int(plan.provision_timeout.total_seconds()), "machines": len(times.letters), "needed": FEWEST}
+    return Reason.of(Rule.TIMEOUT_SET, type=kind, **facts)
