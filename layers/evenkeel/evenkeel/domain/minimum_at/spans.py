@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
 
 DAY = timedelta(days=1)
-ALL_DAYS = frozenset(range(7))
 _MINUTE = timedelta(minutes=1)
 # Longer than a week, so that hours that hold at all times have no end here.
 _REACH = timedelta(days=8)
