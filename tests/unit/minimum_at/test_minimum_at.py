@@ -2,9 +2,11 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from evenkeel.capabilities.minimum_at import MINIMUM_AT
 from evenkeel.domain.model.groups import NodeGroup
@@ -14,6 +16,7 @@ from evenkeel.domain.survival.model import Survival
 from evenkeel.record import ClusterPolicy, ClusterRecord
 from evenkeel.texts.english import sentences
 from evenkeel.validation import ConfigError, read_model
+from evenkeel_cli.main import app
 from tests import objects
 from tests.builders import (
     MINUTE,
@@ -303,3 +306,13 @@ def test_days_have_long_and_short_names() -> None:
 def test_a_span_of_days_may_cross_the_end_of_the_week() -> None:
     over = {**RUSH, "days": ["Fri-Mon"]}
     assert [at(BEGINS + timedelta(days=days), over).min for days in range(7)] == [3, 9, 9, 9, 9, 3, 3]
+
+
+def test_plan_prints_where_the_minimum_without_the_clock_comes_from(tmp_path: Path) -> None:
+    text = json.dumps([RUSH])
+    items = [objects.cluster_api("a", 1, annotations={"evenkeel.dev/minimum-at": text}), objects.cluster_api("b", 1)]
+    file = tmp_path / "objects.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
+    answer = CliRunner().invoke(app, ["plan", "-f", str(file), "--now", "2026-01-15T12:00:00Z"])
+    assert "min 0: the sum of its members' bounds" in answer.output
+    assert "note: PoolMinimum is 8: Mon-Fri 13:00-18:00 Europe/Berlin (9 nodes) holds" in answer.output

@@ -45,15 +45,16 @@ def set_minimum(pool: PoolDraft) -> None:
     if counting:
         largest = max(counting, key=lambda each: (each.nodes, each.holds))
         rule = Rule.MINIMUM_AT if largest.holds else Rule.MINIMUM_AT_AHEAD
-        pool.pool = replace(pool.pool, min=max(pool.pool.min, largest.nodes))
-        pool.parts.notes.append(_note(rule, largest, minimum=pool.pool.min))
+        without, minimum = pool.pool.min, max(pool.pool.min, largest.nodes)
+        pool.pool = replace(pool.pool, min=minimum)
+        pool.parts.notes.append(_note(rule, largest, minimum=minimum, without=without))
     elif due:
         nearest = min(due, key=lambda each: (each.orders_at or pool.now, -each.nodes))
         pool.parts.notes.append(_note(Rule.MINIMUM_AT_NEXT, nearest, orders=nearest.orders_at))
 
 
 def lead_time(pool: PoolDraft, nodes: int) -> timedelta:
-    """Return how long an order of these nodes and the provisioning of the slowest group may take."""
+    """Return how long it may take to order these nodes, and to provision those of the slowest group."""
     settings, between = pool.pool.settings, STEPS_APART
     lead = max([draft.provision_timeout for draft in pool.groups], default=timedelta(0))
     if settings.autoscaler:
