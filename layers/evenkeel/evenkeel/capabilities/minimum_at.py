@@ -96,10 +96,11 @@ class MinimumAtEntry(Strict):
         return {**hours, "zone": self.time_zone, "min": self.min, "text": text, "field": field}
 
 
-def _written(entries: Iterable[tuple[int, MinimumAtEntry]], faults: Iterable[tuple[str, str, str]] = ()) -> str:
+def _written(
+    where: str, entries: Iterable[tuple[int, MinimumAtEntry]], faults: Iterable[tuple[str, str, str]] = ()
+) -> str:
     """Return the text of a list, which is equal for equal lists."""
-    annotation = annotation_of(NAME)
-    found = [entry.written(f"{annotation}.{place}") for place, entry in entries]
+    found = [entry.written(f"{where}.{place}") for place, entry in entries]
     return json.dumps({"entries": found, "faults": list(faults)})
 
 
@@ -107,7 +108,7 @@ class MinimumAtEntries(tuple[MinimumAtEntry, ...]):
     """The entries of a record or of a pool."""
 
     def __str__(self) -> str:
-        return _written(enumerate(self))
+        return _written(NAME, enumerate(self))
 
 
 MinimumAtList = Annotated[tuple[MinimumAtEntry, ...], Field(max_length=_MOST), AfterValidator(MinimumAtEntries)]
@@ -115,24 +116,24 @@ MinimumAtList = Annotated[tuple[MinimumAtEntry, ...], Field(max_length=_MOST), A
 
 def _read_annotation(value: object) -> str:
     """Return the text of the list in an annotation. A bad entry is left out, and its faults are in the text."""
-    text, annotation = str(value), annotation_of(NAME)
+    text, where = str(value), annotation_of(NAME)
     try:
         listed = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return _written((), [(annotation, quote(text), f"no JSON: {error}")])
+        return _written(where, (), [(where, quote(text), f"no JSON: {error}: write a list of entries")])
     if not isinstance(listed, list) or len(listed) > _MOST or len(text) > _LONGEST:
-        return _written((), [(annotation, quote(text), f"no list of at most {_MOST} entries: write it as one")])
+        return _written(where, (), [(where, quote(text), f"no list of at most {_MOST} entries: write it as one")])
     entries, faults = [], []
     for place, given in enumerate(listed):
         try:
             entries.append((place, MinimumAtEntry.model_validate(given)))
         except ValidationError as error:
             for fault in error.errors(include_url=False):
-                field = ".".join(map(str, (annotation, place, *fault["loc"])))
+                field = ".".join(map(str, (where, place, *fault["loc"])))
                 value = "missing" if fault["type"] == "missing" else quote(fault["input"])
                 problem = _PROBLEMS.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
                 faults.append((field, value, problem))
-    return _written(entries, faults)
+    return _written(where, entries, faults)
 
 
 MINIMUM_AT = Setting(name=NAME, read=_read_annotation, default="")
