@@ -407,9 +407,11 @@ def _as_if(change: _Json) -> str:
 
 
 def _numbers(console: Console, pool: _Json) -> None:
+    # If PoolMinimum is larger by the clock, a note says so. The origin is that of the number without the clock.
+    without = next((note["without"] for note in pool.get("noteRules", ()) if "without" in note), pool["min"])
     for name, origin in (pool.get("numbersFrom") or {}).items():
         if origin is not None:
-            _line(console, f"  {name} {_number(pool[name])}: {origin['says']}")
+            _line(console, f"  {name} {_number(without if name == 'min' else pool[name])}: {origin['says']}")
 
 
 def _summaries_and_problems(console: Console, pool: _Json) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.capabilities.minimum_at import MINIMUM_AT
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.states import ClusterState
@@ -31,7 +32,7 @@ def entries(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def planned(world: World, listed: Sequence[dict[str, Any]]) -> PoolPlan:
-    rules = tuple(replace(rule, minimum_at=json.dumps(listed)) for rule in world.policy.pools)
+    rules = tuple(replace(rule, minimum_at=MINIMUM_AT.read(json.dumps(listed))) for rule in world.policy.pools)
     return replace(world, policy=replace(world.policy, pools=rules)).pool()
 
 

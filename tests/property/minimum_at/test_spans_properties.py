@@ -1,5 +1,6 @@
 """The spans of hours, against the local clock minute by minute, in zones with unusual changes of the clock."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -7,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from evenkeel.domain.minimum_at.setting import read_hours
+from evenkeel.capabilities.minimum_at import MinimumAtEntries, MinimumAtEntry
+from evenkeel.domain.minimum_at.setting import read_checked
 from evenkeel.domain.minimum_at.spans import Hours, Span, current_or_next
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -30,10 +32,16 @@ names = st.sampled_from(["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"])
 times = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.sampled_from([0, 1, 15, 30, 59]))
 
 
+def hours_of(days: Sequence[str], start: str, until: str) -> Hours:
+    given = {"days": tuple(days) or None, "from": start, "until": until, "time_zone": "UTC", "min": 1}
+    (entry,) = read_checked(str(MinimumAtEntries([MinimumAtEntry.model_validate(given)]))).entries
+    return entry.hours
+
+
 @st.composite
 def any_hours(draw: st.DrawFn) -> Hours:
     start, until = draw(st.tuples(times, times | st.just("24:00")).filter(lambda pair: pair[0] != pair[1]))
-    return read_hours(tuple(draw(st.sets(names))), start, until)
+    return hours_of(tuple(draw(st.sets(names))), start, until)
 
 
 def is_held(hours: Hours, zone: ZoneInfo, at: datetime) -> bool:
@@ -76,7 +84,7 @@ def assert_exact(hours: Hours, zone: ZoneInfo, at: datetime) -> Span:
 def test_a_year_of_clock_changes_keeps_the_local_hours(
     zone: str, days: tuple[str, ...], start: str, until: str
 ) -> None:
-    hours, at = read_hours(days, start, until), datetime(2026, 1, 1, tzinfo=UTC)
+    hours, at = hours_of(days, start, until), datetime(2026, 1, 1, tzinfo=UTC)
     while at < datetime(2027, 1, 8, tzinfo=UTC):
         end = assert_exact(hours, ZoneInfo(zone), at).until
         assert end is not None
@@ -84,17 +92,17 @@ def test_a_year_of_clock_changes_keeps_the_local_hours(
 
 
 @given(any_hours(), st.sampled_from(ZONES), st.integers(0, 20 * 366 * 24 * 60))
-@example(read_hours((), "02:30", "08:00"), "Europe/Berlin", 0)
+@example(hours_of((), "02:30", "08:00"), "Europe/Berlin", 0)
 def test_spans_are_exact_at_any_time(hours: Hours, zone: str, minutes: int) -> None:
     assert_exact(hours, ZoneInfo(zone), datetime(2011, 1, 1, tzinfo=UTC) + minutes * MINUTE)
 
 
 def test_hours_that_always_hold_have_no_end() -> None:
-    found = span_at(read_hours((), "00:00", "24:00"), ZoneInfo("Europe/Berlin"), datetime(2026, 3, 29, tzinfo=UTC))
+    found = span_at(hours_of((), "00:00", "24:00"), ZoneInfo("Europe/Berlin"), datetime(2026, 3, 29, tzinfo=UTC))
     assert found == Span(None, None)
 
 
 def test_hours_of_neighbouring_days_are_one_span() -> None:
     friday = datetime(2026, 1, 16, 12, tzinfo=UTC)
-    found = span_at(read_hours(("Fri", "Sat"), "00:00", "24:00"), ZoneInfo("UTC"), friday)
+    found = span_at(hours_of(("Fri", "Sat"), "00:00", "24:00"), ZoneInfo("UTC"), friday)
     assert found == Span(datetime(2026, 1, 16, tzinfo=UTC), datetime(2026, 1, 18, tzinfo=UTC))

@@ -222,6 +222,17 @@ def test_nodes_are_moved_at_night_within_the_budget() -> None:
         assert sum(moment <= other < moment + 60 * MINUTE for other in begun) <= 2
 
 
+@pytest.mark.parametrize("strategy", ["Balanced", SERVERLESS])
+def test_the_nodes_of_a_rush_run_before_it_begins_on_the_day_of_a_clock_change(strategy: str) -> None:
+    ours, theirs = played("morning-rush", strategy), pods_of(measure(played("morning-rush", STATIC)))
+    rush, end = 6 * HOUR, 8 * HOUR  # eight o'clock in Berlin is 06:00 UTC since this night
+    assert pods_of(measure(ours)).waiting_pod_minutes == 0 < theirs.waiting_pod_minutes
+    assert sorted(group.running for group in at(ours, rush).groups) == [5, 5, 5]
+    assert sum(group.running for group in at(ours, rush - HOUR).groups) == 3
+    assert all(sum(group.requested for group in at(ours, second).groups) >= 15 for second in range(rush, end, 60))
+    assert sum(group.running for group in ours.snapshots[-1].groups) < 15
+
+
 def test_zones_are_more_level_after_a_peak_where_pods_are_read() -> None:
     peak = shipped("shrink-after-a-peak")
     with_it, without = measure(played(peak.name, "Balanced")), measures(with_level(peak, Level.OFF), "Balanced")

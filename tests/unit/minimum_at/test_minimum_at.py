@@ -2,11 +2,13 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from evenkeel.domain.minimum_at.setting import MOST_ENTRIES
+from evenkeel.capabilities.minimum_at import MINIMUM_AT
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
@@ -14,6 +16,7 @@ from evenkeel.domain.survival.model import Survival
 from evenkeel.record import ClusterPolicy, ClusterRecord
 from evenkeel.texts.english import sentences
 from evenkeel.validation import ConfigError, read_model
+from evenkeel_cli.main import app
 from tests import objects
 from tests.builders import (
     MINUTE,
@@ -40,7 +43,8 @@ BEGINS, ENDS = THURSDAY + timedelta(hours=12), THURSDAY + timedelta(hours=17)
 
 
 def with_entries(policy: Policy, *entries: Any) -> Policy:
-    return replace(policy, pools=tuple(replace(rule, minimum_at=json.dumps(entries)) for rule in policy.pools))
+    text = MINIMUM_AT.read(json.dumps(entries))
+    return replace(policy, pools=tuple(replace(rule, minimum_at=text) for rule in policy.pools))
 
 
 def at(moment: datetime, *entries: Any, policy: Policy | None = None, nodes: tuple[int, ...] = (1, 1, 1)) -> PoolPlan:
@@ -240,7 +244,8 @@ def test_nodes_of_another_pool_do_not_return_below_the_number() -> None:
 
 BAD = [
     ({**RUSH, "days": ["Fri", "Fryday"]}, "days", "no day of the week"),
-    ({**RUSH, "days": []}, "days", "empty|no list of days"),
+    ({**RUSH, "days": [5]}, "days", "no day of the week"),
+    ({**RUSH, "days": []}, "days", "empty"),
     ({**RUSH, "days": "Mon"}, "days", "no list"),
     ({**RUSH, "time_zone": "Europe/Atlantis"}, "time_zone", "no known time zone"),
     ({**RUSH, "time_zone": "../../etc/passwd"}, "time_zone", "no known time zone"),
@@ -248,10 +253,10 @@ BAD = [
     ({**RUSH, "time_zone": "Europe"}, "time_zone", "no known time zone"),
     ({**RUSH, "until": "13:00"}, "until", "equal to from"),
     ({**RUSH, "until": "24:01"}, "until", "no time of day"),
-    ({**RUSH, "from": "24:00"}, "from", "no time of day"),
+    ({**RUSH, "from": "24:00"}, "from", "the end of a day"),
     ({**RUSH, "from": 480}, "from", 'write HH:MM in quotes, such as "08:00"'),
     ({**RUSH, "min": -1}, "min", "negative|greater than or equal to 0"),
-    ({**RUSH, "min": "many"}, "min", "not an integer|valid integer"),
+    ({**RUSH, "min": "many"}, "min", "no whole number|valid integer"),
     ({**RUSH, "minimum": 3}, "minimum", "remove it"),
     ({name: value for name, value in RUSH.items() if name != "until"}, "until", "missing"),
 ]
@@ -276,7 +281,7 @@ def read_with(text: str) -> NodeGroup:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "08:00", "[{", "{}", "null", "[1]", "[" * 100_000, json.dumps([RUSH] * (MOST_ENTRIES + 1)), '["x"]']
+    "text", ["", "08:00", "[{", "{}", "null", "[1]", "[" * 100_000, json.dumps([RUSH] * (51)), '["x"]']
 )
 def test_an_unreadable_annotation_is_one_line_and_the_pool_goes_on(text: str) -> None:
     own = read_with(text).annotations.own
@@ -296,3 +301,18 @@ def test_days_have_long_and_short_names() -> None:
     names = {**RUSH, "days": ["monday", "Tuesday", "WED", "Thu-Fri"]}
     assert at(BEGINS, names).min == at(BEGINS + timedelta(days=4), names).min == 9
     assert NOW == BEGINS
+
+
+def test_a_span_of_days_may_cross_the_end_of_the_week() -> None:
+    over = {**RUSH, "days": ["Fri-Mon"]}
+    assert [at(BEGINS + timedelta(days=days), over).min for days in range(7)] == [3, 9, 9, 9, 9, 3, 3]
+
+
+def test_plan_prints_where_the_minimum_without_the_clock_comes_from(tmp_path: Path) -> None:
+    text = json.dumps([RUSH])
+    items = [objects.cluster_api("a", 1, annotations={"evenkeel.dev/minimum-at": text}), objects.cluster_api("b", 1)]
+    file = tmp_path / "objects.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
+    answer = CliRunner().invoke(app, ["plan", "-f", str(file), "--now", "2026-01-15T12:00:00Z"])
+    assert "min 0: the sum of its members' bounds" in answer.output
+    assert "note: PoolMinimum is 8: Mon-Fri 13:00-18:00 Europe/Berlin (9 nodes) holds" in answer.output

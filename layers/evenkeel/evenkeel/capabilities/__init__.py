@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from evenkeel.capabilities.fallback import FallbackFields
-from evenkeel.capabilities.minimum_at import MinimumAtFields
+from evenkeel.capabilities.minimum_at import MINIMUM_AT, MinimumAtFields
 from evenkeel.capabilities.survival import SurvivalFields
-from evenkeel.domain.minimum_at.setting import MINIMUM_AT
 from evenkeel.domain.model.parts import Setting
 from evenkeel.domain.rebalancing.membership.fallbacks import FALLBACK_FOR
 from evenkeel.domain.relief.model import Relief

@@ -1,25 +1,64 @@
-"""The field about PoolMinimum by the clock."""
+"""The field and the annotation about PoolMinimum by the clock. Here, their entries are checked."""
 
 import json
-from typing import Annotated
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationError,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
 )
 
-from evenkeel.domain.minimum_at.setting import MOST_ENTRIES, read_day, read_end, read_hours, read_start, read_time_zone
+from evenkeel.domain.minimum_at.setting import NAME
+from evenkeel.domain.model.parts import Setting, annotation_of
+from evenkeel.domain.model.values import quote
 from evenkeel.validation import Count, Strict
 
-_TIME = WithJsonSchema({"type": "string", "pattern": "^[0-2][0-9]:[0-5][0-9]$"})
-_Day = Annotated[str, BeforeValidator(read_day)]
-_Start = Annotated[str, BeforeValidator(read_start), _TIME]
-_End = Annotated[str, BeforeValidator(read_end), _TIME]
+_MOST = 50  # entries; each entry of each pool is evaluated at each check
+_LONGEST = 20_000  # characters of an annotation; lists that were read are kept in memory
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_NUMBERS = {name.lower(): number for number, day in enumerate(_DAYS) for name in (day, day[:3])}
+
+# Type of pydantic's error -> what an annotation's fault says instead.
+_PROBLEMS = {
+    "int_type": "no whole number: write it without quotes",
+    "extra_forbidden": "no field of an entry: remove it",
+    "missing": "write it",
+    "model_type": "no object: write it with the fields of an entry",
+    "tuple_type": "no list: write it as one",
+}
+
+
+def _day(value: object) -> str:
+    """Return a day or a span of days in short names, such as ``Mon-Fri``."""
+    days = [_NUMBERS.get(name.lower()) for name in str(value).split("-", 1)]
+    if None in days:
+        raise ValueError("no day of the week: write Mon, Tue, Wed, Thu, Fri, Sat or Sun")
+    return "-".join(_DAYS[day][:3] for day in days if day is not None)
+
+
+def _time(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch("([01][0-9]|2[0-3]):[0-5][0-9]|24:00", value, re.ASCII):
+        raise ValueError('no time of day: write HH:MM in quotes, such as "08:00"')
+    return value
+
+
+def _time_zone(value: object) -> str:
+    try:
+        return ZoneInfo(str(value)).key
+    except (LookupError, ValueError, OSError):  # what a name raises that is unknown, or no name at all
+        raise ValueError("no known time zone: write an IANA name, such as Europe/Berlin") from None
+
+
+_Day = Annotated[str, BeforeValidator(_day)]
+_Time = Annotated[str, BeforeValidator(_time)]
 
 
 class MinimumAtEntry(Strict):
@@ -27,31 +66,77 @@ class MinimumAtEntry(Strict):
 
     model_config = ConfigDict(serialize_by_alias=True)
 
-    days: Annotated[tuple[_Day, ...], Field(min_length=1, max_length=7)] | None = None  # None: every day
-    start: _Start = Field(alias="from")  # HH:MM
+    days: Annotated[tuple[_Day, ...], Field(max_length=7)] | None = None  # None: every day
+    start: _Time = Field(alias="from")  # HH:MM
     # HH:MM. "24:00" is the end of the day. If ``until`` is before ``from``, the entry ends on the next day.
-    until: _End
-    time_zone: Annotated[str, BeforeValidator(read_time_zone)]  # an IANA name, such as Europe/Berlin
+    until: _Time
+    time_zone: Annotated[str, BeforeValidator(_time_zone)]  # an IANA name, such as Europe/Berlin
     min: Count  # nodes; at most PoolMaximum counts
 
-    @field_validator("until")
+    @field_validator("days", "start", "until")
     @classmethod
-    def _later(cls, value: str, others: ValidationInfo) -> str:
-        if "start" in others.data:
-            read_hours((), others.data["start"], value)
+    def _in_order(cls, value: object, others: ValidationInfo) -> object:
+        if value == ():
+            raise ValueError("empty: name a day, or leave it out for every day")
+        if others.field_name == "start" and value == "24:00":
+            raise ValueError("the end of a day: write 00:00, and the next day")
+        if others.field_name == "until" and value == others.data.get("start"):
+            raise ValueError("equal to from: for whole days write from 00:00 until 24:00")
         return value
+
+    def written(self, field: str) -> dict[str, Any]:
+        """Return the entry as the domain reads it. ``field``: where it is."""
+        days: set[int] = set()
+        for span in self.days or ("Mon-Sun",):
+            numbers = [_NUMBERS[name.lower()] for name in span.split("-")]
+            days |= {(numbers[0] + more) % 7 for more in range((numbers[-1] - numbers[0]) % 7 + 1)}
+        start, end = (60 * int(time[:2]) + int(time[3:]) for time in (self.start, self.until))
+        text = " ".join([*([",".join(self.days)] if self.days else []), f"{self.start}-{self.until}", self.time_zone])
+        hours = {"days": sorted(days), "start": start, "end": end if end > start else end + 24 * 60}
+        return {**hours, "zone": self.time_zone, "min": self.min, "text": text, "field": field}
+
+
+def _written(
+    where: str, entries: Iterable[tuple[int, MinimumAtEntry]], faults: Iterable[tuple[str, str, str]] = ()
+) -> str:
+    """Return the text of a list, which is equal for equal lists."""
+    found = [entry.written(f"{where}.{place}") for place, entry in entries]
+    return json.dumps({"entries": found, "faults": list(faults)})
 
 
 class MinimumAtEntries(tuple[MinimumAtEntry, ...]):
-    """The entries of a record or of a pool. Their text is the list as JSON, as in the annotation."""
-
-    __slots__ = ()
+    """The entries of a record or of a pool."""
 
     def __str__(self) -> str:
-        return json.dumps([entry.model_dump(exclude_none=True) for entry in self])
+        return _written(NAME, enumerate(self))
 
 
-MinimumAtList = Annotated[tuple[MinimumAtEntry, ...], Field(max_length=MOST_ENTRIES), AfterValidator(MinimumAtEntries)]
+MinimumAtList = Annotated[tuple[MinimumAtEntry, ...], Field(max_length=_MOST), AfterValidator(MinimumAtEntries)]
+
+
+def _read_annotation(value: object) -> str:
+    """Return the text of the list in an annotation. A bad entry is left out, and its faults are in the text."""
+    text, where = str(value), annotation_of(NAME)
+    try:
+        listed = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return _written(where, (), [(where, quote(text), f"no JSON: {error}: write a list of entries")])
+    if not isinstance(listed, list) or len(listed) > _MOST or len(text) > _LONGEST:
+        return _written(where, (), [(where, quote(text), f"no list of at most {_MOST} entries: write it as one")])
+    entries, faults = [], []
+    for place, given in enumerate(listed):
+        try:
+            entries.append((place, MinimumAtEntry.model_validate(given)))
+        except ValidationError as error:
+            for fault in error.errors(include_url=False):
+                field = ".".join(map(str, (where, place, *fault["loc"])))
+                value = "missing" if fault["type"] == "missing" else quote(fault["input"])
+                problem = _PROBLEMS.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
+                faults.append((field, value, problem))
+    return _written(where, entries, faults)
+
+
+MINIMUM_AT = Setting(name=NAME, read=_read_annotation, default="")
 
 
 class MinimumAtFields(Strict):

@@ -5,15 +5,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import ceil
 
-from evenkeel.domain.minimum_at.setting import Entry, minimum_at
-from evenkeel.domain.minimum_at.spans import current_or_next
+from evenkeel.domain.minimum_at.setting import Entry, MinimumAt, minimum_at
+from evenkeel.domain.minimum_at.spans import Span, current_or_next
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.pools import AnyPool
-from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import STEPS_APART
-from evenkeel.domain.model.values import Fault
 from evenkeel.domain.rebalancing.capability import Capability, Inputs, Point
 
 # A check is requested only for a change within this time. Until then the cluster is steady, and no check needs a timer.
@@ -28,49 +27,34 @@ class _Due:
     """An entry in its current or next span."""
 
     entry: Entry
+    span: Span
     nodes: int  # the entry's number, at most PoolMaximum
-    since: datetime | None  # None: it has held for a week or longer
-    until: datetime | None
-    orders_at: datetime | None  # when its nodes are ordered
-
-    def holds(self, now: datetime) -> bool:
-        return self.since is None or self.since <= now
-
-    def counts(self, now: datetime) -> bool:
-        """Return True if PoolMinimum is at least the entry's number: the entry holds, or its nodes are ordered."""
-        return self.orders_at is None or self.orders_at <= now
-
-    def changes_at(self, now: datetime) -> datetime | None:
-        return self.until if self.counts(now) else self.orders_at
+    orders_at: datetime | None  # when its nodes are ordered; None: long ago
+    holds: bool
+    counts: bool  # True: PoolMinimum is at least its number. It holds, or its nodes are ordered ahead of time
 
 
 def set_minimum(pool: PoolDraft) -> None:
     """Raise PoolMinimum to the largest number of the entries that count now."""
     found = minimum_at(pool.pool)
-    _report_faults(pool, found.faults)
-    _report_faults(pool, _above_maximum(pool, found.entries))
+    _report_faults(pool, found)
     due = list(_due(pool, found.entries))
-    if not due:
-        return
-    now, minimum = pool.now, pool.pool.min
-    counting = [each for each in due if each.counts(now)]
-    changes = [at for each in due if (at := each.changes_at(now)) is not None]
-    pool.check_at += [at for at in changes if at <= now + _SOON]
-    if not counting:
-        nearest = min(due, key=lambda each: (each.orders_at or now, -each.nodes))
+    counting = [each for each in due if each.counts]
+    changes = [each.span.until if each.counts else each.orders_at for each in due]
+    pool.check_at += [at for at in changes if at is not None and at <= pool.now + _SOON]
+    if counting:
+        largest = max(counting, key=lambda each: (each.nodes, each.holds))
+        rule = Rule.MINIMUM_AT if largest.holds else Rule.MINIMUM_AT_AHEAD
+        without, minimum = pool.pool.min, max(pool.pool.min, largest.nodes)
+        pool.pool = replace(pool.pool, min=minimum)
+        pool.parts.notes.append(_note(rule, largest, minimum=minimum, without=without))
+    elif due:
+        nearest = min(due, key=lambda each: (each.orders_at or pool.now, -each.nodes))
         pool.parts.notes.append(_note(Rule.MINIMUM_AT_NEXT, nearest, orders=nearest.orders_at))
-        return
-    largest = max(counting, key=lambda each: (each.nodes, each.holds(now)))
-    rule = Rule.MINIMUM_AT if largest.holds(now) else Rule.MINIMUM_AT_AHEAD
-    pool.pool = replace(pool.pool, min=max(minimum, largest.nodes))
-    pool.parts.notes.append(_note(rule, largest, minimum=pool.pool.min))
 
 
 def lead_time(pool: PoolDraft, nodes: int) -> timedelta:
-    """Return how long before an entry begins its nodes are ordered, so that they run when it begins.
-
-    It is the provision timeout of the slowest group, and the time that it takes to order so many nodes.
-    """
+    """Return how long it may take to order these nodes, and to provision those of the slowest group."""
     settings, between = pool.pool.settings, STEPS_APART
     lead = max([draft.provision_timeout for draft in pool.groups], default=timedelta(0))
     if settings.autoscaler:
@@ -87,28 +71,24 @@ def _due(pool: PoolDraft, entries: Sequence[Entry]) -> Iterator[_Due]:
         if span is not None:
             nodes = min(entry.min, pool.pool.max)
             orders_at = None if span.since is None else span.since - lead_time(pool, nodes)
-            yield _Due(entry=entry, nodes=nodes, since=span.since, until=span.until, orders_at=orders_at)
+            holds = span.since is None or span.since <= pool.now
+            counts = orders_at is None or orders_at <= pool.now
+            yield _Due(entry=entry, span=span, nodes=nodes, orders_at=orders_at, holds=holds, counts=counts)
 
 
 def _note(rule: Rule, due: _Due, **facts: int | datetime | None) -> Reason:
-    entry = due.entry
-    return Reason.of(rule, entry=entry.text, least=entry.min, since=due.since, until=due.until, **facts)
+    entry, (since, until) = due.entry, due.span
+    return Reason.of(rule, entry=entry.text, least=entry.min, since=since, until=until, **facts)
 
 
-def _above_maximum(pool: PoolDraft, entries: Sequence[Entry]) -> Iterator[Fault]:
+def _report_faults(pool: PoolDraft, found: MinimumAt) -> None:
+    """Report each fault, and each number above PoolMaximum. The other entries count nevertheless."""
     top = pool.pool.max
-    for entry in entries:
-        if entry.min > top:
-            problem = f"larger than PoolMaximum, so {top} counts: lower it, or raise PoolMaximum"
-            yield Fault(object="", field=f"{entry.field}.min", value=str(entry.min), problem=problem)
-
-
-def _report_faults(pool: PoolDraft, faults: Iterator[Fault] | Sequence[Fault]) -> None:
-    """Report each fault. The other entries count nevertheless."""
-    name = f"pool {pool.pool.id.name}"
-    for fault in faults:
-        facts = {"field": fault.field, "value": fault.value, "problem": fault.problem}
-        pool.problems.append(Problem(ProblemKind.UNREADABLE_AND_LEFT_OUT, {"object": name, **facts}))
+    problem = f"larger than PoolMaximum, so {top} counts: lower it, or raise PoolMaximum"
+    above = [(f"{entry.field}.min", str(entry.min), problem) for entry in found.entries if entry.min > top]
+    for field, value, what in (*found.faults, *above):
+        name = f"pool {pool.pool.id.name}"
+        pool.problem(ProblemKind.UNREADABLE_AND_LEFT_OUT, object=name, field=field, value=value, problem=what)
 
 
 def _assume(_check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
