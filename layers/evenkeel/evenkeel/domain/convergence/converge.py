@@ -72,8 +72,8 @@ from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 def converge(pool: PoolDraft) -> None:
     """Plan the next patch of the step, or report why there is none. Runs after all other changes of replicas."""
-    is_pass = held_until(pool.pool.convergence_requested, pool.now, PASS_LASTS) is not None
     moves = pool.convergence.moves
+    is_pass = moves is None and held_until(pool.pool.convergence_requested, pool.now, PASS_LASTS) is not None
     is_on = is_pass or moves is not None or pool.pool.settings.level is Level.CONVERGE
     _give(pool)
     pairs = moves or []
