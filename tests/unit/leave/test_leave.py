@@ -109,7 +109,7 @@ def test_a_forecast_stores_nothing() -> None:
     [
         ({"zone": "a", "per_hour": 0}, "per_hour is '0': ask for a whole number of nodes, 1 or more"),
         ({"zone": "a", "per_hour": True}, "per_hour is 'True': ask for a whole number of nodes, 1 or more"),
-        ({"zone": "d"}, "zone is 'd': no pool of demo is there; its zones are a, b, c"),
+        ({"zone": "d"}, "zone is 'd': no node group of demo is there; its zones are a, b, c"),
         ({}, "leave-zone needs a zone or a zone_id: name one of them"),
         ({"zone": "a", "pool": "worker"}, "pool is 'worker': demo has no such pool"),
         (

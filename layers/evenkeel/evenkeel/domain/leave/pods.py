@@ -1,33 +1,24 @@
 """The pods that cannot move out of a zone: their nodes are not drained, and they stay there."""
 
-from collections.abc import Collection, Sequence
-from datetime import datetime
+from collections.abc import Collection
 
 from evenkeel.domain.demand.cluster_snapshot import Places
 from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision
-from evenkeel.domain.demand.offers import with_coming
 from evenkeel.domain.demand.scale_down import find_places
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.leave.model import Stays
-from evenkeel.domain.model.demand import DemandPolicy, PoolOffer
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import Pod, Workload
+from evenkeel.domain.model.workload import Pod
 
 
-def staying_pods(
-    now: datetime,
-    workload: Workload,
-    offers: Sequence[PoolOffer],
-    inside: Collection[GroupKey],
-    takers: Collection[GroupKey],
-) -> Stays:
+def staying_pods(simulation: Simulation, inside: Collection[GroupKey], takers: Collection[GroupKey]) -> Stays:
     """Return why pods on the nodes of the groups ``inside`` a zone cannot move.
 
     A pod cannot move if it blocks a drain, or if it fits no node outside, not even a new node of a taker. A pod whose
     disruption budget is used up only waits.
     """
-    simulation = Simulation(workload, with_coming(offers, workload), DemandPolicy(), now)
+    workload = simulation.workload
     budgets, nodes = Budgets(workload.budgets), sorted(node.name for node in workload.nodes if node.group in inside)
     knows_new = all(group in simulation.template_nodes for group in takers)
     for group in takers if knows_new else ():
