@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+import typer
+
 from evenkeel_cli.answers import print_in_form
 from evenkeel_cli.stack_client import ask_or_fail
-from evenkeel_cli.terminal import Output, confirm, say
+from evenkeel_cli.terminal import NOT_READY, Output, confirm, say
 
 
 def leave_zone_command(
@@ -19,3 +21,5 @@ def leave_zone_command(
         confirm(f"leave-zone: leave zone {forecast['leave']['zone']} of {cluster}", yes=yes)
     answer = ask_or_fail("leave-zone", stack, cluster, {**fields, "dry_run": dry_run or None})
     print_in_form(output, answer, answer)
+    if "plannedOnly" in answer:
+        raise typer.Exit(NOT_READY)

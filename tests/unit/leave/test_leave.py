@@ -71,6 +71,7 @@ def test_status_plan_explain_and_page_show_the_progress() -> None:
     assert status["pools"][0]["groups"][0]["state"] == "fenced"
     assert "eaves zone a until" in document(page_of_status(status, "status", stack.clock.now()))
     assert "Leaves zone a until" in stack.ask("explain", pool="workers")["message"]
+    assert "raised by 1 to leave a zone: once the new node runs, a machine of a is drained" in str(stack.ask("record"))
     assert "zone a is left" in str(stack.ask("plan")["plan"]["pools"][0]["groups"][0]["reasons"])
 
 
