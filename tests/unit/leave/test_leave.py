@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from evenkeel.adapters.codec import pack
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
+from evenkeel.application.operate import Operate
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.convergence import Window
 from evenkeel.domain.model.groups import NodeGroup, State
@@ -18,11 +20,13 @@ from evenkeel_cli import stack_client, terminal
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.convergence import PlayedPool, convergence
+from tests.crashing import Life
+from tests.fakes import plenty
 from tests.parts import replace
 from tests.stack import Stack
 from tests.unit.cli.test_drill_command import AskedStack
 from tests.workloads import pod
-from tests.world import App, World
+from tests.world import App, World, _Opened
 
 BLIND = {"converge": {"blind": True}}
 WHO = {"by": "jane"}
@@ -271,6 +275,27 @@ def test_pods_that_cannot_move_are_named_and_stay(autoscaler: str) -> None:
     assert world.waiting() == []
     (entry,) = world.store.load("demo").state.pools.values()
     assert entry.convergence.step is None
+
+
+def test_the_forecast_names_the_pods_that_cannot_move() -> None:
+    world = World([App("web", 6, 1500)], nodes=(3, 3, 3), demand="off")
+    world.live(5)
+    world.add(pod("naked", cpu="100m", node=world.in_zone("a")[1], owner=None))
+    operate = Operate(
+        store=world.store,
+        clusters=_Opened(world, Life()),
+        queue=world.queue,
+        clock=world.clock,
+        random_bytes=world.chance.randbytes,
+        pack=pack,
+        dry_run=False,
+    )
+    answer = operate({"action": "leave-zone", "cluster": "demo", "zone": "a", "dry_run": True}, plenty)
+    (pool,) = answer["leave"]["pools"]
+    assert (answer["leave"]["moving"], pool["nodes"], pool["moving"]) == (2, 3, 2)
+    why = "no controller would recreate pod default/naked"
+    assert pool["stays"] == [{"node": world.in_zone("a")[1], "why": why}]
+    assert answer["message"].endswith(f"pods that cannot move: {why}")
 
 
 class TestTheCommand:

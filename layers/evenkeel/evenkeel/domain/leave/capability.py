@@ -60,11 +60,10 @@ def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
     from evenkeel.domain.leave.pods import staying_pods  # with the modules that place pods
 
     offers = with_coming([offer for _, offer in offers_of(check, planned.values())], workload)
-    again = {}
+    simulation, again = Simulation(workload, tuple(offers), DemandPolicy(), check.now), {}
     for id, known in leaving.items():
         inside = [group.key for group in planned[id].pool.groups if known.leave.zone in group.identity.zone_names]
         takers = [group.key for group in planned[id].pool.groups if group.key not in inside]
-        simulation = Simulation(workload, tuple(offers), DemandPolicy(), check.now)
         stays = staying_pods(simulation, inside, takers)
         again[id] = _with(inputs[id], known._replace(stays=stays))
     return again

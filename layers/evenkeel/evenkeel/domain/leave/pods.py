@@ -21,15 +21,18 @@ def staying_pods(simulation: Simulation, inside: Collection[GroupKey], takers: C
     workload = simulation.workload
     budgets, nodes = Budgets(workload.budgets), sorted(node.name for node in workload.nodes if node.group in inside)
     knows_new = all(group in simulation.template_nodes for group in takers)
+    fork = simulation.snapshot.fork()
     for group in takers if knows_new else ():
         simulation.add_template_node(group)
-    outside = [info for info in simulation.schedulable_nodes() if info.name not in nodes]
+    leaving = frozenset(nodes)
+    outside = [info for info in simulation.schedulable_nodes() if info.name not in leaving]
     places = Places(simulation.snapshot, outside) if knows_new else None
     found = [
         (node, _stays_because(simulation, budgets, node, pod, places))
         for node in nodes
         for pod in simulation.pods_on[node]
     ]
+    simulation.snapshot.revert(fork)
     return tuple([(node, why) for node, why in found if why is not None])
 
 
