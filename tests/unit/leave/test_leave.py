@@ -88,6 +88,7 @@ def test_a_leave_ends_at_its_time() -> None:
     stack.run()
     assert stack.cluster.groups[key("a")].bounds.max > 3
     assert stack.ask("leave-zone", back=True, **WHO)["done"] is False
+    assert stack.store.load("demo").control.leave is None
     assert stack.ask("leave-zone", zone="b", **WHO)["done"] is True
 
 

@@ -96,7 +96,7 @@ def _back(call: Call, fields: LeaveZoneFields, stored: StoredCluster, before: Le
     """End the leave. Its pools level their zones again if their level is converge."""
     if others := sorted(fields.model_fields_set - {"back", "dry_run"}):
         raise BadRequestError(f"leave-zone: back ends it: leave out {', '.join(others)}")
-    if before is not None and not fields.dry_run:
+    if stored.control.leave is not None and not fields.dry_run:
         call.change_control(stored, {"leave": None})
     if not fields.dry_run:
         call.request_run("leave-zone ended")  # also if it has ended, because the invocation may have been killed
