@@ -622,6 +622,41 @@ def drill(  # noqa: PLR0913  one parameter per option
     )
 
 
+@_command(
+    _OPERATE,
+    "evenkeel leave-zone --cluster blue --zone eu-central-1a --per-hour 2",
+    "evenkeel leave-zone --cluster blue --back",
+)
+def leave_zone(  # noqa: PLR0913  one parameter per option
+    stack: options.StackName,
+    cluster: options.ClusterId,
+    _region: options.Region = None,
+    zone: options.Zone = None,
+    zone_id: options.ZoneId = None,
+    pool: options.Pool = None,
+    per_hour: Annotated[
+        int | None,
+        typer.Option(
+            "--per-hour",
+            help="The most nodes of the cluster that move in an hour; default: converge.per_hour per pool.",
+        ),
+    ] = None,
+    until: options.Until = None,
+    lasting: options.Lasting = None,
+    back: Annotated[bool, typer.Option("--back", help="End it: the zone may grow again.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show only the forecast; move nothing.")] = False,
+    yes: options.Yes = False,
+    reason: options.Reason = None,
+    output: options.OutputForm = Output.TABLE,
+) -> None:
+    """Move the nodes of one zone to the other zones, a few an hour. Pods that cannot move stay."""
+    from evenkeel_cli.leave_zone import leave_zone_command
+
+    fields = {"zone": zone, "zone_id": zone_id, "pool": pool, "per_hour": per_hour, "until": until, "for": lasting}
+    fields |= {"back": back or None, "reason": reason}
+    leave_zone_command(stack, cluster, fields, dry_run=dry_run, yes=yes, output=output)
+
+
 @_action(_OPERATE, "evenkeel scale-up --cluster blue --pool workers --nodes 6")
 def scale_up(  # noqa: PLR0913  one parameter per option
     stack: options.StackName,

@@ -12,7 +12,7 @@ from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.autoscaler import SimulatedAutoscaler
 from evenkeel_cli.simulation.evenkeel import Decision, Evenkeel, record_of
 from evenkeel_cli.simulation.pods import PodCounts
-from evenkeel_cli.simulation.scenario import GroupSpan, Loss, Scenario, spans_where
+from evenkeel_cli.simulation.scenario import GroupSpan, Leaving, Loss, Scenario, spans_where
 from evenkeel_cli.simulation.world import Demands, Group, World
 
 # Variants that are not strategies. STATIC and LOOSE have an autoscaler and no Evenkeel: each group's max is its share
@@ -201,6 +201,8 @@ class Run:
             enter(0, Turn.WORLD, self._scan)  # at the start, Evenkeel checks before other participants act
             for fence in self.scenario.fences:
                 enter(fence.start, Turn.EVENT, partial(self._fence, fence.zone, fence.until))
+            for leaving in self.scenario.leaves:
+                enter(leaving.start, Turn.EVENT, partial(self._leave, leaving))
 
     # Events
 
@@ -244,6 +246,10 @@ class Run:
 
     def _fence(self, zone: str, until: int) -> None:
         self.evenkeel.fence_zone(zone, until)
+        self._check_in(0)
+
+    def _leave(self, leaving: Leaving) -> None:
+        self.evenkeel.leave_zone(leaving)
         self._check_in(0)
 
     def _refused(self, group: Group, failure: MachineFailure) -> None:

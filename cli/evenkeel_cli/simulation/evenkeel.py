@@ -31,12 +31,13 @@ from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, Po
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import MachineNode, Observation
 from evenkeel.domain.model.outcomes import Result
+from evenkeel.domain.model.policy import Leave
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterRecord, ControlRecord, PoolEntry
-from evenkeel_cli.simulation.scenario import Scenario
+from evenkeel_cli.simulation.scenario import Leaving, Scenario
 from evenkeel_cli.simulation.workload_view import WorkloadView
 from evenkeel_cli.simulation.world import Group, World
 
@@ -109,6 +110,7 @@ class Table(_Port):
     groups: dict[GroupKey, GroupState] = field(default_factory=dict)
     pools: dict[PoolId, PoolState] = field(default_factory=dict)
     zones: dict[str, datetime] = field(default_factory=dict)
+    leave: Leave | None = None  # the zone that an operator leaves
     timer: Timer | None = None
     health: ClusterHealth = field(default_factory=ClusterHealth)
     decisions: list[Decision] = field(default_factory=list)
@@ -118,7 +120,7 @@ class Table(_Port):
         state = ClusterState(groups={**self.groups}, pools={**self.pools}, zones={**self.zones})
         return StoredCluster(
             record=self.record,
-            control=ControlRecord(),
+            control=ControlRecord(leave=self.leave),
             state=state,
             zones={},
             scale_requests={},
@@ -273,6 +275,16 @@ class Evenkeel(_Port):
     def fence_zone(self, zone: str, until: int) -> None:
         """Fence a zone until a second, as an operator does."""
         self.table.zones[zone] = self._world.moment(until)
+
+    def leave_zone(self, leaving: Leaving) -> None:
+        """Leave a zone until a second, as an operator does."""
+        self.table.leave = Leave(
+            zone=leaving.zone,
+            at=self._world.time,
+            pool=leaving.pool or "",
+            per_hour=leaving.per_hour,
+            until=self._world.moment(leaving.until),
+        )
 
     def check(self) -> None:
         """Perform one run."""

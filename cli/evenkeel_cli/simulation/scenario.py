@@ -261,6 +261,13 @@ class Fence(Span):
     zone: Name
 
 
+class Leaving(Fence):
+    """A zone that an operator leaves, and ends that."""
+
+    pool: Name | None = None
+    per_hour: Annotated[int, Field(ge=1, strict=True)] | None = None
+
+
 class GroupSpan(Span):
     """A span of time for a pool's node group in a zone."""
 
@@ -332,14 +339,15 @@ class Scenario(_Entry):
     evenkeel: EvenkeelSetup = EvenkeelSetup()
     autoscaler: AutoscalerSetup = AutoscalerSetup()
     fences: tuple[Fence, ...] = ()
+    leaves: tuple[Leaving, ...] = ()
     lost: tuple[Loss, ...] = ()
     frozen: tuple[GroupSpan, ...] = ()
     bad_bounds: tuple[GroupSpan, ...] = ()  # another writer sets unreadable bounds
 
     @property
     def converges(self) -> bool:
-        """Return True if at least one pool has level converge."""
-        return any(pool.level is Level.CONVERGE for pool in self.pools)
+        """Return True if at least one pool has level converge, or a zone is left."""
+        return bool(self.leaves) or any(pool.level is Level.CONVERGE for pool in self.pools)
 
     @property
     def recovered_at(self) -> int | None:
@@ -405,6 +413,8 @@ def _unknown_names(scenario: Scenario) -> Iterator[str]:
     for i, demand in enumerate(scenario.demand):
         yield from _unknown_group(scenario, f"demand.{i}", demand.pool, demand.zone)
     yield from _unknown("fences.{}.zone", "zone", [fence.zone for fence in scenario.fences], zones)
+    yield from _unknown("leaves.{}.zone", "zone", [span.zone for span in scenario.leaves], zones)
+    yield from _unknown("leaves.{}.pool", "pool", [span.pool for span in scenario.leaves if span.pool], pools)
     for field in ("frozen", "bad_bounds", "lost"):
         spans: Sequence[GroupSpan | Loss] = getattr(scenario, field)
         for i, span in enumerate(spans):

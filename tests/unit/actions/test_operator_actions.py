@@ -816,7 +816,7 @@ class TestAuthor:
         writing = {name for name, action in ACTIONS.items() if action.right is not Right.READ or action.rights_with}
         of_fleets = {"apply", "unregister"}  # test_fleet.py
         of_fleets |= {"live", "dry-run"}  # test_going_live.py
-        of_fleets |= {"drill"}  # drill/test_drill.py
+        of_fleets |= {"drill", "leave-zone"}  # drill/test_drill.py, leave/test_leave.py
         assert writing - of_fleets == {name for name, _ in self.WRITING}
 
     def test_reading_is_not_recorded_and_takes_no_name(self, stack: Stack) -> None:
@@ -914,7 +914,7 @@ class TestReadingOnly:
 
     #: what may be asked by who is on duty; all else that writes is for administrators
     READS = ("plan", "status", "explain", "validate", "export", "readiness", "history", "record", "drill")
-    ON_DUTY = ("pause", "resume", "dry-run", "fence-zone", "scale-up", "scale-down", "level")
+    ON_DUTY = ("pause", "resume", "dry-run", "fence-zone", "leave-zone", "scale-up", "scale-down", "level")
 
     @pytest.mark.parametrize("name", ACTIONS)
     def test_the_on_call_right_covers_no_administration(self, name: str) -> None:

@@ -69,7 +69,7 @@ def test_each_field_of_an_action_is_an_option_with_the_same_help(name: str) -> N
             assert param.help == action.fields.model_fields[field].description
             assert param.required == action.fields.model_fields[field].is_required()
     assert ("selector" in options) == bool(action.touches or action.of_all)
-    assert ("yes" in options) == bool(action.touches or name in ("restore", "drill"))
+    assert ("yes" in options) == bool(action.touches or name in ("restore", "drill", "leave-zone"))
     assert ("reason" in options) == (action.right != "read" or name == "drill")
 
 

@@ -481,6 +481,15 @@ def test_an_operators_fence_stops_growth_until_it_ends() -> None:
     assert running(at(record, 40 * MINUTE))[1] == 1
 
 
+def test_a_zone_that_is_left_is_empty_until_the_end_and_then_levelled_again() -> None:
+    found = shipped("leave-a-zone")
+    record = run(found)
+    assert all(sum(running(shot)) >= 12 for shot in record.snapshots if shot.at > 15 * MINUTE)
+    left = {hours: running(at(record, hours * HOUR + 50 * MINUTE))[0] for hours in range(10)}
+    assert left == {0: 4, 1: 2, 2: 0, 3: 0, 4: 0, 5: 0, 6: 0, 7: 4, 8: 4, 9: 4}
+    assert fenced_spans(record, ["workers"]) == [("eu-central-1a", HOUR, 7 * HOUR)]
+
+
 def test_a_frozen_group_keeps_its_bounds() -> None:
     found = scenario(frozen=[{"zone": "b", "from": "5m", "until": "50m"}], zones=zones(capacity=OUT))
     record = run(found)

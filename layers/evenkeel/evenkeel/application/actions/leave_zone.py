@@ -11,10 +11,11 @@ from evenkeel.application.actions.zones import ZoneFields, one_zone
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.leave.forecast import forecast_of
 from evenkeel.application.ports import StoredCluster
-from evenkeel.application.rebalancing.preview import Preview, find_pool, preview_of
+from evenkeel.application.rebalancing.preview import find_pool, preview_of
+from evenkeel.application.rebalancing.zones import check_zone
 from evenkeel.domain.leave.model import leaves
 from evenkeel.domain.model.policy import Leave
-from evenkeel.domain.model.values import near, quote
+from evenkeel.domain.model.values import quote
 from evenkeel.domain.model.zone_names import zone_called
 from evenkeel.texts.english import rfc3339, some_names
 
@@ -73,9 +74,10 @@ def _wanted(call: Call, fields: LeaveZoneFields, stored: StoredCluster, before: 
             f"until is '{rfc3339(until)}': that is past: choose a time in the future, or leave it out"
         )
     name = one_zone(call, "leave-zone", fields, stored)
+    name, _ = check_zone(stored, stored.record.zone_ids.get(name, name), call.ports.clusters, call.remaining)
     preview = preview_of(call.ports.clusters, stored, call.now, call.remaining)
     pool = "" if fields.pool is None else str(find_pool(preview, fields.pool).id)
-    zone = _known_zone(call, stored.record.zone_ids.get(name, name), preview)
+    zone = zone_called(name, [each.group for each_pool in preview.plan.pools for each in each_pool.groups])
     if before is not None and (before.zone != zone or (before.pool and pool not in ("", before.pool))):
         left = f"{f'pool {before.pool} of ' if before.pool else ''}{call.cluster} leaves zone {before.zone}"
         raise BadRequestError(f"{left}: end that with --back first")
@@ -90,21 +92,11 @@ def _wanted(call: Call, fields: LeaveZoneFields, stored: StoredCluster, before: 
     return leave
 
 
-def _known_zone(call: Call, name: str, preview: Preview) -> str:
-    """Return the zone's name in the machine API. Raises BadRequestError if no pool has a node group there."""
-    groups = [each.group for pool in preview.plan.pools for each in pool.groups]
-    zone, known = zone_called(name, groups), sorted({each.identity.zone for each in groups if each.identity.zone})
-    if zone in known:
-        return zone
-    has = f"its zones are {some_names(known)}" if known else "it has none"
-    raise BadRequestError(f"zone is {quote(zone)}: no pool of {call.cluster} is there; {has}{near(zone, known)}")
-
-
 def _back(call: Call, fields: LeaveZoneFields, stored: StoredCluster, before: Leave | None) -> Answer:
     """End the leave. Its pools level their zones again if their level is converge."""
     if others := sorted(fields.model_fields_set - {"back", "dry_run"}):
         raise BadRequestError(f"leave-zone: back ends it: leave out {', '.join(others)}")
-    if before is not None and not fields.dry_run:
+    if stored.control.leave is not None and not fields.dry_run:
         call.change_control(stored, {"leave": None})
     if not fields.dry_run:
         call.request_run("leave-zone ended")  # also if it has ended, because the invocation may have been killed

@@ -72,8 +72,8 @@ from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 def converge(pool: PoolDraft) -> None:
     """Plan the next patch of the step, or report why there is none. Runs after all other changes of replicas."""
-    is_pass = held_until(pool.pool.convergence_requested, pool.now, PASS_LASTS) is not None
     moves = pool.convergence.moves
+    is_pass = moves is None and held_until(pool.pool.convergence_requested, pool.now, PASS_LASTS) is not None
     is_on = is_pass or moves is not None or pool.pool.settings.level is Level.CONVERGE
     _give(pool)
     pairs = moves or []
@@ -210,7 +210,8 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
             draft.autoscaler.protected = False
             draft.add_reason(Rule.STEP_UNDONE, group=order.source)
         elif not order.fallback:
-            draft.add_reason(Rule.STEP_GIVES, zone=drafts[order.destination].group.identity.zone)
+            zone = drafts[order.destination].group.identity.zone
+            draft.add_reason(Rule.STEP_GIVES, zone=zone, **_purpose(draft))
         if Rule.STEP_MAX in draft.limits:
             draft.limits[Rule.STEP_MAX] = draft.requested
         pool.convergence.step = Deleting(
@@ -222,6 +223,11 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
         return replace(report, hangs_since=deadline if waits and is_late else None)
     hangs = reason is not None and is_late
     return replace(report, why=reason, hangs_since=deadline if hangs else None)
+
+
+def _purpose(source: Draft) -> dict[str, int]:
+    """Return the fact that a step does not level the zones, but leaves that of its source."""
+    return {"left": 1} if source.health.left else {}
 
 
 def _may_lose(pool: PoolDraft, draft: Draft, machine: MachineRef) -> bool:
@@ -284,7 +290,7 @@ def _order(pool: PoolDraft, order: Order, source: Draft, destination: Draft) -> 
     if order.fallback:
         reason = Reason.of(Rule.RETURN_ORDERS, group=source.key)
     else:
-        reason = Reason.of(Rule.STEP_ORDERS, zone=source.group.identity.zone)
+        reason = Reason.of(Rule.STEP_ORDERS, zone=source.group.identity.zone, **_purpose(source))
     give(1, [(destination, 1)], lambda _draft, _more: reason)
     destination.autoscaler.protected = True
     cap_zones(pool, source, destination)

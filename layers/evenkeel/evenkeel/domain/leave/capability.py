@@ -4,9 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from evenkeel.domain.demand.capability import offers_of
+from evenkeel.domain.demand.offers import with_coming
 from evenkeel.domain.leave.model import Leaving, leaves
 from evenkeel.domain.leave.steps import fence, name_moves, note_progress
 from evenkeel.domain.model.convergence import BUDGET, Starting
+from evenkeel.domain.model.demand import DemandPolicy
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.policy import Leave
@@ -54,14 +56,15 @@ def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
     workload = check.observation.workload
     if not leaving or workload is None or not workload.whole:
         return {}
+    from evenkeel.domain.demand.simulation import Simulation
     from evenkeel.domain.leave.pods import staying_pods  # with the modules that place pods
 
-    offers = [offer for _, offer in offers_of(check, planned.values())]
-    again = {}
+    offers = with_coming([offer for _, offer in offers_of(check, planned.values())], workload)
+    simulation, again = Simulation(workload, tuple(offers), DemandPolicy(), check.now), {}
     for id, known in leaving.items():
         inside = [group.key for group in planned[id].pool.groups if known.leave.zone in group.identity.zone_names]
         takers = [group.key for group in planned[id].pool.groups if group.key not in inside]
-        stays = staying_pods(check.now, workload, offers, inside, takers)
+        stays = staying_pods(simulation, inside, takers)
         again[id] = _with(inputs[id], known._replace(stays=stays))
     return again
 

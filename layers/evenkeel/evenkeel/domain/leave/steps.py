@@ -1,12 +1,7 @@
 """Leave a zone: fence the pool's groups there, and name the moves that converge makes.
 
 Converge makes each move as one of its steps: it orders a node in another zone, and drains a node once the new one is
-Ready. So its journal, windows, budgets and guards apply. The fence is the state of the group, so that every rule about
-fenced groups applies. It names no fault, so that other zones neither wait nor stop for it.
-
-    healthy ──fence──► fenced, n nodes ──step of converge, at most per_hour──► no node, or only nodes whose pods stay
-       ▲                                                                                 │
-       └───────────────────────── ended by an operator, or by its time ──────────────────┘
+Ready. So its journal, windows, budgets and guards apply. The fence names no fault, so other zones do not stop for it.
 """
 
 from dataclasses import replace

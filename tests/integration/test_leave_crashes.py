@@ -1,0 +1,133 @@
+"""Every function may die at each of its requests: the nodes leave the zone, and none goes before its successor runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.application.errors import EvenkeelError
+from tests.crashing import FROZEN, IDLE, CheckedLife, ConvergingScene, How, KilledError, Life, harmed_at
+from tests.fakes import FakeQueue
+from tests.integration.test_drill_crashes import DrillScene
+
+LEAVE = {"action": "leave-zone", "cluster": "demo", "zone": IDLE, "per_hour": 60, "by": "jane"}
+BACK = {"action": "leave-zone", "cluster": "demo", "back": True, "by": "jane"}
+
+
+class LeaveScene(ConvergingScene):
+    """A quiet cluster of three zones that may be written, and a stack of three functions."""
+
+    _ports, ask, check, work = DrillScene._ports, DrillScene.ask, DrillScene.check, DrillScene.work
+
+    def __init__(self, owner: str) -> None:
+        self.queue = FakeQueue()
+        super().__init__(owner, level="off", dry_run=None)
+
+
+Phase = Callable[[LeaveScene, Life], None]
+
+
+def tick(scene: LeaveScene, life: Life) -> None:
+    scene.check(life)
+    scene.work(life)
+
+
+def begin(scene: LeaveScene, life: Life) -> None:
+    scene.ask(life, LEAVE)
+
+
+def back(scene: LeaveScene, life: Life) -> None:
+    scene.ask(life, BACK)
+
+
+def to_dry_run(scene: LeaveScene, life: Life) -> None:
+    scene.ask(life, {"action": "dry-run", "cluster": "demo", "by": "bob"})
+
+
+SCRIPTS: dict[str, tuple[Phase, ...]] = {
+    "left": (begin, tick, tick, tick),
+    "back": (begin, tick, tick, back, tick),
+    "dry-run": (begin, tick, to_dry_run, tick),
+}
+
+
+def play(scene: LeaveScene, phases: Iterable[Phase], life: Life | None = None) -> None:
+    """Play the phases; the first one has this life, and its command is repeated. Then run until nothing is left."""
+    for phase in phases:
+        with contextlib.suppress(KilledError, EvenkeelError):
+            phase(scene, life or Life())
+        if life is not None and phase is not tick:
+            scene._pass(timedelta(seconds=75))
+            phase(scene, Life())
+        life = None
+        scene._pass(timedelta(seconds=75))
+        scene._check_nodes("after a phase")
+    for _ in range(12):
+        tick(scene, Life())
+        scene._pass(timedelta(seconds=75))
+        scene._check_nodes("after a check")
+
+
+def phases_with_scenes(scene: LeaveScene, script: Sequence[Phase]) -> Iterator[tuple[int, LeaveScene, list[str]]]:
+    """Yield the number of each phase of an undisturbed play, the scene before it, and its requests."""
+    played = scene.again()
+    for number, phase in enumerate(script):
+        before, life = played.again(), Life()
+        phase(played, life)
+        played._pass(timedelta(seconds=75))
+        yield number, before, life.steps
+
+
+def wrong(scene: LeaveScene, name: str) -> list[str]:
+    """What is not as it must be in the end."""
+    stored, found = scene.memory.load("demo"), list(scene.faults)
+    replicas, _, maximum = scene.sizes()[IDLE]
+    if name == "left" and (replicas > 0 or maximum > 1):
+        found.append(f"the zone is not left: {scene.sizes()}")
+    if name == "back" and (stored.control.leave is not None or maximum <= replicas):
+        found.append(f"the zone may not grow: {stored.control.leave} {scene.sizes()}")
+    if name != "dry-run" and (total := sum(scene.replicas().values())) != scene.requested:
+        found.append(f"{total} replicas are requested, not {scene.requested}: {scene.replicas()}")
+    if name != "dry-run" and scene.step is not None:
+        found.append(f"the step is still open: {scene.step}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def scene(request: pytest.FixtureRequest) -> LeaveScene:
+    return LeaveScene(request.param)
+
+
+SCENES = pytest.mark.parametrize("scene", ["gardener", "cluster-api", "openshift"], indirect=True)
+
+
+@SCENES
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_an_undisturbed_leave_ends_well(scene: LeaveScene, name: str) -> None:
+    played, script = scene.again(), SCRIPTS[name]
+    for phase in script:
+        phase(played, CheckedLife(played))
+        played._pass(timedelta(seconds=75))
+    play(played, ())
+    assert wrong(played, name) == []
+    assert played.sizes()[FROZEN] == scene.sizes()[FROZEN]
+
+
+@SCENES
+@pytest.mark.parametrize("how", [How.AFTER, How.LOST])
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_death_or_a_lost_answer_at_any_request_of_any_function_does_no_harm(
+    scene: LeaveScene, name: str, how: How
+) -> None:
+    script, found = SCRIPTS[name], dict[str, Any]()
+    for number, before, steps in phases_with_scenes(scene, script):
+        for at, step in harmed_at(steps, how):
+            played = before.again()
+            play(played, script[number:], Life(at=at, how=how))
+            if problems := wrong(played, name):
+                found[f"{number} {at} {step}"] = problems
+    assert found == {}
