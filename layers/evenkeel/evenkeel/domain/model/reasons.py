@@ -354,6 +354,7 @@ class Rule(StrEnum):
     NO_PLACE_ELSEWHERE = "no-place-elsewhere", Topic.NOTE
     NEEDED_TO_SURVIVE = "needed-to-survive", Topic.NOTE
     HELD_TO_SURVIVE = "held-to-survive", Topic.NOTE
+    DRAINS_HELD_TO_SURVIVE = "drains-held-to-survive", Topic.NOTE
     # survival: what remains after the loss of a zone
     SURVIVES_ZONE = "survives-zone", Topic.NOTE
     PODS_BOUND = "pods-bound", Topic.NOTE

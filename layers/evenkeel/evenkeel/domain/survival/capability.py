@@ -42,8 +42,11 @@ def _with(given: PoolInput, facts: SurvivalFacts) -> PoolInput:
 
 
 def _held(pool: AnyPool, check: Check) -> HeldNodes | None:
-    held = pool.state.parts.of(HeldNodes)
-    return held if held is not None and check.now < held.until else None
+    held, seen = pool.state.parts.of(HeldNodes) or HeldNodes(at=check.now), pool.state.seen
+    requested = {} if seen is None else seen.requested
+    lost = any([group.requested < requested.get(str(group.key), 0) for group in pool.groups])
+    held = held.at_check(check.now, lost=lost)
+    return None if held.is_over(check.now) else held
 
 
 def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
@@ -92,10 +95,12 @@ def _facts(check: Check, offer: PoolOffer, needs: "PodNeeds", given: PoolInput) 
     idle = {str(group): count for group, count in needs.idle.items() if count}
     before = given.parts.of(SurvivalFacts)
     held = ((before and before.held) or HeldNodes(at=check.now)).renewed(idle, check.now)
+    if needs.missing:
+        held = held.after_order(check.now)
     bound = {zone: count for zone, count in needs.bound.items() if count}
     short = max(needs.missing.total(), needs.coming)
     return SurvivalFacts(
-        held=held if held.nodes else None,
+        held=None if held.is_over(check.now) else held,
         minima=_minima(offer, needs, given, held.nodes),
         missing={str(group): count for group, count in needs.missing.items()},
         result=Survival(short=short, held=needs.idle.total(), bound=bound),
