@@ -60,6 +60,7 @@ class FlatGroupState(FailureHistory, ArrivalHistory, ContestHistory):
         )
 
 
+# A class variable is no field. So this class has all fields of its base but ``parts``.
 _FlatPoolState: Any = make_dataclass(
     "FlatPoolState",
     [("parts", ClassVar[None]), *((name, kind | None, field(default=None)) for name, kind in STORED_PARTS.items())],

@@ -269,7 +269,7 @@ class ConvergenceState:
         return replace(self, held_since=now, held_until=max(until, self.held_until or until))
 
     def held_after_failure(self, now: datetime) -> "ConvergenceState":
-        """Return the state with a hold after a failed step: an hour, doubled for each further one that soon follows.
+        """Return the state with a hold after a failed step: an hour, doubled for each further one within half a day.
 
         Otherwise a pool in which no drain can succeed would order and remove a node again and again.
         """

@@ -23,7 +23,7 @@ def doubled(first: timedelta, times: int, longest: timedelta) -> timedelta:
 def next_length(
     since: datetime | None, until: datetime | None, now: datetime, first: timedelta, longest: timedelta
 ) -> timedelta:
-    """Return the length of a hold that begins now: that of the last hold doubled, if it ended not longer ago than that.
+    """Return the length of a hold that begins now: that of the last one doubled, if it ended within ``longest``.
 
     Args:
         since: When the last hold began; None: there was none.
@@ -34,6 +34,6 @@ def next_length(
     """
     if since is not None and until is not None:
         last = until - since
-        if last <= longest and now - until <= last:
+        if last <= longest and now - until <= longest:
             return min(max(first, 2 * last), longest)
     return first

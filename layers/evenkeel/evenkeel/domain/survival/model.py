@@ -71,9 +71,8 @@ class HeldNodes(Part):
 
     def is_over(self, now: datetime) -> bool:
         """Return True if nothing here matters any more, not even for the length of the next hold."""
-        since, until = self.drains_held_since, self.drains_held_until
-        is_hold_over = since is None or until is None or now - until > until - since
-        return is_hold_over and self.lost_at is None and not self.nodes
+        counts = held_until(self.drains_held_until, now, _LONGEST_HELD) is not None
+        return not counts and self.lost_at is None and not self.nodes
 
     def renewed(self, needed: Mapping[str, int], now: datetime) -> "HeldNodes":
         """Return the nodes to keep from now on, if these nodes without pods are needed now."""
