@@ -268,6 +268,7 @@ class World:
         self.slow = False  # machine controllers do nothing
         self.unread: Exception | None = None  # raised where pods and nodes are read
         self.another_at_work = False  # an autoscaler that the record does not name
+        self.scatters = False  # the scheduler takes any node with room, by chance, and not the emptiest
         self.renames = timedelta(0)  # how often pods that wait are made anew; 0: never
         # -- what Evenkeel did
         self.faults: list[str] = []
@@ -494,7 +495,7 @@ class World:
                 self.lost.add(machine.name)
 
     def settle_pods(self) -> None:
-        """Apps have as many pods as they should, and the scheduler places those that fit: the emptiest node first."""
+        """Apps have as many pods as they should, and the scheduler places those that fit."""
         for app in self.apps.values():
             mine = sorted(name for name, each in self.pods.items() if each.labels.get("app") == app.name)
             mine.sort(key=lambda name: not self.pods[name].node)  # who waits goes first
@@ -522,7 +523,7 @@ class World:
             need = _milli(each)
             places = sorted((-room, place) for place, room in free.items() if room >= need and self.allows(each, place))
             if places:
-                _, place = places[0]
+                _, place = self.chance.choice(places) if self.scatters else places[0]
                 free[place] -= need
                 self.pods[name] = replace(each, node=place, phase="Running", unscheduled=None)
             else:

@@ -63,7 +63,7 @@ POOL = PoolState(
     orders={"a/b": PastOrder(at=NOW, seen=NOW, groups=(str(KEY),), why=REASON)},
     parts=Parts(
         {
-            HeldNodes: HeldNodes(at=NOW, nodes={str(KEY): 2}),
+            HeldNodes: HeldNodes(at=NOW, nodes={str(KEY): 2}, drains_held_since=NOW, drains_held_until=NOW),
             Relief: Relief(dead={"a": NOW}, refused=RefusedMaximum(number=3, generation=2**40, at=NOW)),
         }
     ),
@@ -170,10 +170,9 @@ def test_an_order_that_cannot_be_read_is_dropped_from_the_item_and_named_in_the_
 
 
 def test_a_part_of_a_capability_is_one_field_of_the_pools_item() -> None:
-    assert json.loads(dump_stored(POOL))["survival"] == {
-        "at": NOW.isoformat().replace("+00:00", "Z"),
-        "nodes": {str(KEY): 2},
-    }
+    now = NOW.isoformat().replace("+00:00", "Z")
+    expected = {"at": now, "nodes": {str(KEY): 2}, "drains_held_since": now, "drains_held_until": now}
+    assert json.loads(dump_stored(POOL))["survival"] == expected
     assert "survival" not in json.loads(dump_stored(replace(POOL, parts=Parts())))
 
 

@@ -11,14 +11,10 @@ import pytest
 LAYER = Path(__file__).parents[3] / "layers" / "evenkeel" / "evenkeel"
 # What names a capability -> its own folders and files.
 OWN = {
-    "surviv": ("domain/survival", "capabilities/survival.py"),
+    "surviv": ("domain/survival",),
     "minimum_?at": ("domain/minimum_at", "capabilities/minimum_at.py"),
     "reliev|relief": ("domain/relief", "adapters/kubernetes/garden.py"),
-    "fallback": (
-        "domain/rebalancing/membership/fallbacks.py",
-        "domain/convergence/returns.py",
-        "capabilities/fallback.py",
-    ),
+    "fallback": ("domain/rebalancing/membership/fallbacks.py", "domain/convergence/returns.py"),
     "release": ("domain/rebalancing/replicas/release.py",),
     "converge": ("domain/convergence", "application/convergence", "domain/model/convergence.py"),
     "demand": ("domain/demand", "application/demand", "domain/model/demand.py"),
@@ -26,7 +22,7 @@ OWN = {
 }
 # The list of capabilities, what they store and set, and the words of reasons and problems in JSON.
 ALLOWED = {
-    "capabilities/__init__.py",
+    "capabilities.py",
     "domain/plan.py",
     "domain/model/reasons.py",
     "domain/model/problems.py",

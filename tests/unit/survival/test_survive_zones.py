@@ -315,6 +315,28 @@ def test_nodes_are_held_for_half_an_hour_after_they_were_last_needed() -> None:
     assert held.renewed({"a": 2}, NOW + 10 * MINUTE).at == NOW + 10 * MINUTE
     assert held.renewed({"a": 1, "b": 1}, NOW + 5 * MINUTE).nodes == {"a": 2, "b": 1}
     assert held.renewed({}, NOW + 40 * MINUTE).nodes == {}
+    assert held.at_check(NOW + 40 * MINUTE, lost=False).is_over(NOW + 40 * MINUTE)
+
+
+def test_after_a_drain_that_did_not_help_the_pool_drains_no_node_for_an_hour_then_for_two() -> None:
+    lost = HeldNodes(at=NOW).at_check(NOW, lost=True)
+    held = lost.after_order(NOW + 29 * MINUTE)
+    assert (held.drains_held_until, held.lost_at) == (NOW + 89 * MINUTE, None)
+    assert held.after_order(NOW + 90 * MINUTE) == held  # no node was lost
+    for hours, length in ((2, 2), (13, 2), (14, 1)):  # after half a day, the last hold no longer counts
+        later = NOW + 60 * hours * MINUTE
+        again = held.at_check(later, lost=True).after_order(later)
+        assert again.drains_held_until == later + 60 * length * MINUTE
+    during = held.at_check(NOW + 60 * MINUTE, lost=True).after_order(NOW + 60 * MINUTE)
+    assert during.drains_held_until == held.drains_held_until
+
+
+def test_a_node_that_is_ordered_long_after_a_loss_begins_no_hold() -> None:
+    lost = HeldNodes(at=NOW).at_check(NOW, lost=True)
+    assert not lost.is_over(NOW)
+    later = lost.at_check(NOW + 30 * MINUTE, lost=False)
+    assert later.is_over(NOW + 30 * MINUTE)
+    assert later.after_order(NOW + 30 * MINUTE).drains_held_until is None
 
 
 def test_while_pods_are_not_read_the_mins_stay() -> None:

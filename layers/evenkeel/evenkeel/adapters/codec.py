@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from datetime import datetime
 from functools import cache
 from itertools import islice, zip_longest
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, GetPydanticSchema, PlainSerializer, TypeAdapter, ValidationError
 
@@ -63,22 +63,14 @@ class FlatGroupState(FailureHistory, ArrivalHistory, ContestHistory):
         )
 
 
-def _flat_pool_state() -> type[Any]:
-    """Return the JSON form of a ``PoolState``: one object with its fields and its parts."""
-    own = [each for each in fields(PoolState) if each.name != "parts"]
-    flat = [
-        (
-            each.name,
-            each.type,
-            field(default=each.default, default_factory=each.default_factory, metadata=each.metadata),
-        )
-        for each in own
-    ]
-    parts = [(name, kind | None, field(default=None)) for name, kind in STORED_PARTS.items()]
-    return make_dataclass("FlatPoolState", [*flat, *parts], kw_only=True)
-
-
-_FlatPoolState = _flat_pool_state()
+# A class variable is no field. So this class has all fields of its base but ``parts``.
+_FlatPoolState: Any = make_dataclass(
+    "FlatPoolState",
+    [("parts", ClassVar[None]), *((name, kind | None, field(default=None)) for name, kind in STORED_PARTS.items())],
+    bases=(PoolState,),
+    kw_only=True,
+)
+"""The JSON form of a ``PoolState``: one object with its fields and its parts."""
 
 
 def _flat(state: PoolState) -> Any:

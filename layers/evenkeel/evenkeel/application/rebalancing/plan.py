@@ -190,7 +190,7 @@ def plan_for(stored: StoredCluster, policy: Policy, observation: Observation, no
 def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bool:
     """Return True if the plan has nothing to report, and cannot change merely because time passes."""
     state = stored.state
-    ends = any(part.is_open for pool in plan.pools for part in pool.next_state.parts.values())
+    ends = any(pool.next_state.parts for pool in plan.pools)
     awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
     has_ends = state.groups or state.zones or state.scale_requests or stored.expired or stored.unfinished
     wrong = any(not pool.mode.valid or pool.report.starved or pool.report.overcommitted for pool in plan.pools)

@@ -39,6 +39,7 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
         room=room,
         min=pool.pool.min,
         orders=pool.pool.state.orders,
+        drains_held=pool.demand.drains_held,
         guard=pool.demand.guard,
         first_pools=pool.pool.first_pools,
     )

@@ -226,6 +226,8 @@ class _ScaleDown:
 
     def _try(self, candidate: _Candidate, places: Places) -> Reason | None:
         """Place the pods of a node on other nodes. If that fails, return why, and leave the snapshot unchanged."""
+        if candidate.moves and candidate.pool.drains_held is not None:
+            return candidate.pool.drains_held
         moving = candidate.moving
         for pod in self._simulation.pods_on[candidate.name]:
             decision = drain_decision(pod, self._budgets, self._now)

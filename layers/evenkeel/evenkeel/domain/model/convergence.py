@@ -11,6 +11,7 @@ from datetime import UTC, datetime, time, timedelta
 from typing import ClassVar, Literal
 
 from evenkeel.domain.model.groups import GroupKey, MachineRef
+from evenkeel.domain.model.holds import next_length
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import BadValueError, quote
 
@@ -268,15 +269,11 @@ class ConvergenceState:
         return replace(self, held_since=now, held_until=max(until, self.held_until or until))
 
     def held_after_failure(self, now: datetime) -> "ConvergenceState":
-        """Return the state with a hold after a failed step: an hour, doubled for each further one that soon follows.
+        """Return the state with a hold after a failed step: an hour, doubled for each further one within half a day.
 
         Otherwise a pool in which no drain can succeed would order and remove a node again and again.
         """
-        length = AFTER_FAILURE
-        if self.held_since is not None and self.held_until is not None:
-            last = self.held_until - self.held_since
-            if last <= LONGEST_AFTER_FAILURE and now - self.held_until <= last:
-                length = min(max(length, 2 * last), LONGEST_AFTER_FAILURE)
+        length = next_length(self.held_since, self.held_until, now, AFTER_FAILURE, LONGEST_AFTER_FAILURE)
         return self.held(now, length)
 
     def spent(self, now: datetime) -> list[datetime]:

@@ -96,6 +96,7 @@ class PoolOffer:
     groups: tuple[GroupOffer, ...]
     room: int = 0  # PoolMaximum minus the requested nodes
     min: int = 0  # PoolMinimum
+    drains_held: Reason | None = None  # why all nodes with pods count as needed
     # Returns what says which nodes must stay for other reasons than their pods (``domain.demand.guards``). The type is
     # Any, because this module knows no snapshot.
     guard: Callable[[Any], Any] | None = None

@@ -424,6 +424,7 @@ class DemandDraft:
     # Returns what says which nodes must stay for other reasons than their pods (``domain.demand.guards``).
     guard: Callable[[Any], Any] | None = None
     kept_empty: dict[str, KeptEmpty] = field(default_factory=dict)  # by key of the group: empty nodes that stay for now
+    drains_held: Reason | None = None  # why all nodes with pods count as needed
 
 
 @dataclass(slots=True)

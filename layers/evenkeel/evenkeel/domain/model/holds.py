@@ -18,3 +18,22 @@ def held_until(at: datetime | None, now: datetime, length: timedelta = timedelta
 def doubled(first: timedelta, times: int, longest: timedelta) -> timedelta:
     """Return the length of a hold that has doubled this many times."""
     return min(longest, first * (1 << min(times, _MOST_DOUBLINGS)))
+
+
+def next_length(
+    since: datetime | None, until: datetime | None, now: datetime, first: timedelta, longest: timedelta
+) -> timedelta:
+    """Return the length of a hold that begins now: that of the last one doubled, if it ended within ``longest``.
+
+    Args:
+        since: When the last hold began; None: there was none.
+        until: When it ended.
+        now: The present time.
+        first: The length of a hold that follows no other.
+        longest: The longest length. A hold that was longer had another reason, and does not count.
+    """
+    if since is not None and until is not None:
+        last = until - since
+        if last <= longest and now - until <= longest:
+            return min(max(first, 2 * last), longest)
+    return first

@@ -18,11 +18,6 @@ class Part:
     """A part of a pool's plan, or of its stored state."""
 
     @property
-    def is_open(self) -> bool:
-        """Return True while checks have to follow the pool although its plan has nothing to do."""
-        return False
-
-    @property
     def blocks_restore(self) -> bool:
         """Return True while an object may have a value of Evenkeel's, so that a restore is not over."""
         return False

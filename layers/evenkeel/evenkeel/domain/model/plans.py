@@ -235,13 +235,10 @@ class PoolPlan:
         running = [plan.group.running for plan in self.groups]
         return max(running, default=0) - min(running, default=0)
 
-    @property
-    def _parts(self) -> tuple[Part, ...]:
-        return (*self.parts.values(), *self.next_state.parts.values())
-
     def digest(self, *, applied: bool) -> str:
         """Return a fingerprint of the report; empty: there is nothing to report. ``applied``: changes are left out."""
         held = [str(plan.group.key) for plan in self.groups if plan.group.owner.bounds_held]
+        parts: list[Part] = [*self.parts.values(), *self.next_state.parts.values()]
         report = {
             **({"held": held} if held else {}),  # omitted if empty, because otherwise every pool would have a digest
             "problems": []
@@ -250,7 +247,7 @@ class PoolPlan:
             "starved": self.report.starved,
             "overcommitted": self.report.overcommitted,
             "contested": list(self.report.contested),
-            **{name: value for part in self._parts for name, value in part.reported.items()},
+            **{name: value for part in parts for name, value in part.reported.items()},
             "incident": [
                 [str(plan.group.key), plan.state] for plan in self.groups if plan.state in (State.FENCED, State.PROBING)
             ],

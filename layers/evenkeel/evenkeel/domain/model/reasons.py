@@ -362,6 +362,7 @@ class Rule(StrEnum):
     NO_PLACE_ELSEWHERE = "no-place-elsewhere", Topic.NOTE
     NEEDED_TO_SURVIVE = "needed-to-survive", Topic.NOTE
     HELD_TO_SURVIVE = "held-to-survive", Topic.NOTE
+    DRAINS_HELD_TO_SURVIVE = "drains-held-to-survive", Topic.NOTE
     # PoolMinimum by the clock, about a whole pool
     MINIMUM_AT = "minimum-at", Topic.NOTE
     MINIMUM_AT_AHEAD = "minimum-at-ahead", Topic.NOTE

@@ -92,8 +92,8 @@ class Capability:
     # Returns the inputs with which pools are planned first: the most likely advice for them. Requests are known.
     assume: Callable[[Check, Sequence[AnyPool], Inputs], Inputs] | None = None
     # Called after every pool is planned. Returns the inputs that the advice changes, and the function that extends the
-    # whole plan.
-    advise: Callable[[Check, Planned, Inputs], tuple[Inputs, Extension]] | None = None
+    # whole plan, if the plan needs one.
+    advise: Callable[[Check, Planned, Inputs], tuple[Inputs, Extension | None]] | None = None
     # Called after ``advise``. Returns the inputs of the pools whose plans ask a question, including the answers.
     answer: Callable[[Check, Planned, Inputs], Inputs] | None = None
     # Called for the plan of each pool after its steps. Returns the plan with a further write, and when it may change

@@ -114,13 +114,13 @@ def _plan_all(
         inputs.update(changed)
         planned.update({id: planner.plan(planned[id].pool, given) for id, given in changed.items()})
 
-    extensions = []
+    extensions: list[Extension] = []
     again: dict[PoolId, PoolInput] = {}
     for capability in capabilities:
         if capability.advise is not None:
             advised, extension = capability.advise(check, planned, {**inputs, **again})
             again.update(advised)
-            extensions.append(extension)
+            extensions += [] if extension is None else [extension]
     plan_again(again)
     again = {}
     for capability in capabilities:

@@ -49,11 +49,6 @@ class Relief(Part):
         return self.begun and self.last_known != self.user_max
 
     @property
-    def is_open(self) -> bool:
-        """Return True: a zone is dead, or the Shoot has to follow."""
-        return True
-
-    @property
     def blocks_restore(self) -> bool:
         """Return True while the pool's Shoot, or its Worker, may have a maximum that Evenkeel wrote."""
         return self.begun
@@ -63,13 +58,10 @@ class Relief(Part):
         """Return the refused maximum."""
         return {} if self.refused is None else {"refused": [self.refused.number, self.refused.generation]}
 
-    def wanted_max(self, maximum: int) -> int:
-        """Return the users' maximum. ``maximum`` is a copy of the Shoot's maximum, which may be Evenkeel's number."""
-        return self.user_max if self.begun and maximum in self.ours else maximum
-
     def wanted(self, bounds: Bounds, /) -> Bounds:
         """Return the bounds that a Worker would have without relief. Relief changes only the maximum."""
-        return Bounds(bounds.min, max(bounds.min, self.wanted_max(bounds.max)))
+        maximum = self.user_max if self.begun and bounds.max in self.ours else bounds.max
+        return Bounds(bounds.min, max(bounds.min, maximum))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -228,11 +228,7 @@ class _Case:
 
     def _finish(self, relief: Relief | None, problems: Sequence[Problem], *notes: Reason | None) -> PoolPlan:
         planned = _storing(self.planned, relief, *notes)
-        return (
-            replace(planned, report=replace(planned.report, problems=(*planned.report.problems, *problems)))
-            if problems
-            else planned
-        )
+        return replace(planned, report=replace(planned.report, problems=(*planned.report.problems, *problems)))
 
     def _next(self, relief: Relief) -> datetime | None:
         """Return until when the next write has to wait for the effect of the last write; None: no wait is needed."""

@@ -14,11 +14,10 @@ from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import DemandPolicy, KeptNodes, PoolOffer
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.observations import Check
-from evenkeel.domain.model.parts import Parts
-from evenkeel.domain.model.plans import Plan, PoolPlan
+from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, Point, PoolInput, Rank
+from evenkeel.domain.rebalancing.capability import Capability, Inputs, Planned, Point, PoolInput, Rank
 from evenkeel.domain.survival.minimum import order_to_survive, report_survival, set_survival_minima
 from evenkeel.domain.survival.model import HeldNodes, Survival, SurvivalFacts
 from evenkeel.domain.survival.setting import has_to_survive
@@ -38,28 +37,31 @@ def _assume(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
 
 
 def _with(given: PoolInput, facts: SurvivalFacts) -> PoolInput:
-    return given._replace(pods_decide=True, parts=Parts({**given.parts, SurvivalFacts: facts}))
+    return given._replace(pods_decide=True, parts=given.parts.plus(SurvivalFacts, facts))
 
 
 def _held(pool: AnyPool, check: Check) -> HeldNodes | None:
-    held = pool.state.parts.of(HeldNodes)
-    return held if held is not None and check.now < held.until else None
+    held, seen = pool.state.parts.of(HeldNodes) or HeldNodes(at=check.now), pool.state.seen
+    requested = {} if seen is None else seen.requested
+    lost = any([group.requested < requested.get(str(group.key), 0) for group in pool.groups])
+    held = held.at_check(check.now, lost=lost)
+    return None if held.is_over(check.now) else held
 
 
-def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
+def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, None]:
     """Return the inputs of the pools whose pods decide, with the nodes that these pods need."""
     workload = check.observation.workload
     if not any(SurvivalFacts in given.parts for given in inputs.values()):
-        return {}, _unchanged
+        return {}, None
     offers = [offer for _, offer in offers_of(check, planned.values())]
     if not any(map(survives, offers)) or workload is None or not workload.whole:
-        return {}, _unchanged
+        return {}, None
     from evenkeel.domain.demand.advice import unread
     from evenkeel.domain.demand.simulation import Simulation
     from evenkeel.domain.survival.pods import needs_of
 
     if unread(check.observation, [offer.pool for offer in offers]) is not None:
-        return {}, _unchanged
+        return {}, None
     workload = with_deleting(workload, offers)
     offers = list(with_coming(offers, workload))
     needs = needs_of(Simulation(workload, tuple(offers), DemandPolicy(), check.now), offers)
@@ -72,7 +74,7 @@ def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Ext
                 simulation = Simulation(workload, tuple(offers), DemandPolicy(), check.now)
                 facts = facts._replace(kept=_kept(check, simulation, offers, offer.pool))
             advised[offer.pool] = _with(given, facts)
-    return advised, _unchanged
+    return advised, None
 
 
 def _kept(check: Check, simulation: "Simulation", offers: Sequence[PoolOffer], pool: PoolId) -> KeptNodes | None:
@@ -84,18 +86,16 @@ def _kept(check: Check, simulation: "Simulation", offers: Sequence[PoolOffer], p
     return None if kept is None else nodes_to_keep(simulation, offers, pool, kept)
 
 
-def _unchanged(plan: Plan) -> Plan:
-    return plan
-
-
 def _facts(check: Check, offer: PoolOffer, needs: "PodNeeds", given: PoolInput) -> SurvivalFacts:
     idle = {str(group): count for group, count in needs.idle.items() if count}
     before = given.parts.of(SurvivalFacts)
     held = ((before and before.held) or HeldNodes(at=check.now)).renewed(idle, check.now)
+    if needs.missing:
+        held = held.after_order(check.now)
     bound = {zone: count for zone, count in needs.bound.items() if count}
     short = max(needs.missing.total(), needs.coming)
     return SurvivalFacts(
-        held=held if held.nodes else None,
+        held=None if held.is_over(check.now) else held,
         minima=_minima(offer, needs, given, held.nodes),
         missing={str(group): count for group, count in needs.missing.items()},
         result=Survival(short=short, held=needs.idle.total(), bound=bound),

@@ -16,6 +16,7 @@ from dataclasses import replace
 from evenkeel.domain.model.demand import KeptEmpty
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.origins import POOL_MIN
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -141,7 +142,7 @@ def report_survival(pool: PoolDraft) -> None:
     if facts is not None:
         pool.demand.asks_pods = facts.result is None
         pool.demand.guard = guard_zones if pool.pool.zones > 1 else None
-        _keep_empty(pool, facts)
+        _hold(pool, facts.held)
     if survival is None:
         return
     result = _result(pool) if survival.facts is None and survival.result is None else survival.result
@@ -152,12 +153,15 @@ def report_survival(pool: PoolDraft) -> None:
         pool.parts.notes.append(result.note)
 
 
-def _keep_empty(pool: PoolDraft, facts: SurvivalFacts) -> None:
-    """Keep the nodes without pods that the pool lately needed to survive."""
-    held = {} if facts.held is None else facts.held.nodes
+def _hold(pool: PoolDraft, held: HeldNodes | None) -> None:
+    """Keep the nodes that the pool lately needed to survive."""
+    if held is None:
+        return
     for draft in pool.groups:
-        if nodes := held.get(draft.key, 0):
+        if nodes := held.nodes.get(draft.key, 0):
             pool.demand.kept_empty[draft.key] = KeptEmpty(nodes, Reason.of(Rule.HELD_TO_SURVIVE, nodes=nodes))
+    if (until := held_until(held.drains_held_until, pool.now)) is not None:
+        pool.demand.drains_held = Reason.of(Rule.DRAINS_HELD_TO_SURVIVE, until=until)
 
 
 def _result(pool: PoolDraft) -> Survival:

@@ -1,6 +1,7 @@
 """The setting ``survive_zones``."""
 
 from enum import StrEnum
+from functools import partial
 
 from evenkeel.domain.model.choices import read_choice
 from evenkeel.domain.model.parts import Setting
@@ -13,13 +14,12 @@ class SurviveZones(StrEnum):
     NONE = "0"
     ONE = "1"
 
-    @classmethod
-    def read(cls, value: object) -> "SurviveZones":
-        """Return the member with this value. Raises BadValueError if there is no such member."""
-        return read_choice(cls, value, "number of zones to survive")
 
-
-SURVIVE_ZONES = Setting(name="survive_zones", read=SurviveZones.read, default=SurviveZones.NONE)
+SURVIVE_ZONES = Setting(
+    name="survive_zones",
+    read=partial(read_choice, SurviveZones, title="number of zones to survive"),
+    default=SurviveZones.NONE,
+)
 
 
 def has_to_survive(pool: AnyPool) -> bool:
