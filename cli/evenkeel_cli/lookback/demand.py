@@ -144,6 +144,8 @@ class _Reader:
         """
         is_unnoticed = any(0 <= wave.at - at <= _NOTICED for at in self._refused.values() if at)
         shown = self._needed(wave.end) - sum(self._in_backoff(group, wave.at) for group in self._groups)
+        # The loop may have given these up before its orders, although a later sample shows it.
+        shown -= sum(wave.end < at <= wave.end + _SAMPLE for group in self._groups for at in group.given_up)
         for group, order in wave.orders:
             # An autoscaler that gives orders up late still waits for refused nodes, and counts them as coming.
             self._refused[group.name] = 0 if group.requested else first_refusal(group, order) or 0

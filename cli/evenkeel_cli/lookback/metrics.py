@@ -113,12 +113,14 @@ def _step(every: Sequence[Mapping[int, int]]) -> int:
     return max(1, raster if len(changes) > _FEW and raster >= 3 * step else step)
 
 
-def _gaps(own: Mapping[int, int], step: int, until: int) -> Iterator[Doubt]:
+def _gaps(name: str, own: Mapping[int, int], step: int, until: int) -> Iterator[Doubt]:
     """Yield the times without samples in which something may have changed."""
     since = None
     for at, after in pairwise([*sorted(own), until + 1, 2**62]):
         if 3 * step < after - at and at < until:
             since = at if since is None else since
+        elif since is not None and at > until:
+            yield Doubt(at, f"{name} has no sample after {text_of(since)}: query it again, unless it is deleted", since)
         elif since is not None:
             yield Doubt(at, f"samples from {text_of(since)} to {text_of(at)} are missing: query them again", since)
             since = None
@@ -141,7 +143,7 @@ def _group(
     doubts = [Doubt(until + 1, text) for text in known.doubts(key, bounds)]
     if not running:
         doubts.append(Doubt(until + 1, f"no sample tells how many nodes of {_short(key)} run"))
-    doubts += [doubt for samples in (requested, running) for doubt in _gaps(samples, step, until)]
+    doubts += [doubt for samples in (requested, running) for doubt in _gaps(_short(key), samples, step, until)]
     refusals = [
         Refusal(at, zones[0], *known.why(key, at, last, is_heard=last in found.given_up), last)
         for at, last in found.refused

@@ -24,6 +24,7 @@ from evenkeel_cli.lookback.report import Report
 from evenkeel_cli.main import app
 from evenkeel_cli.simulation.scenario import read_scenario
 from sandbox.template import ROOT
+from tests.lookback_worlds import week
 from tests.prometheus_answers import Truth, answer, infos, replicas, texts, truth_of
 
 NAMES = ("zone-outage-at-night", "two-zones-out", "flapping-quota")
@@ -238,6 +239,40 @@ def test_a_gap_is_a_reason_only_for_the_outages_that_it_meets() -> None:
     assert re.match(
         "samples from 2026-01-15 05:33Z to 2026-01-15 06:07Z are missing: query them again", found.missing[0]
     )
+
+
+def test_a_group_without_later_samples_is_a_reason() -> None:
+    truth = world("two-zones-out")
+    gone = replicas(truth, 60)
+    for one in gone["data"]["result"]:
+        if one["metric"].get("name", "").endswith("1b"):
+            one["values"] = one["values"][:-30]
+    (found,) = report_of(history_of(gone, infos(truth))).answers
+    assert "workers-eu-central-1b has no sample after 2026-01-01 03:29Z: query it again" in found.missing[0]
+
+
+def test_groups_whose_samples_are_a_step_apart_do_not_need_more_nodes() -> None:
+    truth = world("two-zones-out")
+    apart = replicas(truth, 60)
+    for one in apart["data"]["result"]:
+        if one["metric"].get("name", "").endswith("1a"):
+            values = [value for _, value in one["values"]]
+            one["values"] = [[at, value] for (at, _), value in zip(one["values"], [values[0], *values], strict=False)]
+    check(truth, tuple(report_of(history_of(apart, infos(truth))).answers))
+
+
+def test_a_node_that_is_not_ready_for_a_while_is_neither_lost_nor_ordered() -> None:
+    truth = world("two-zones-out")
+    usual, flapping = replicas(truth, 60), replicas(truth, 60)
+    for one in flapping["data"]["result"]:
+        if one["metric"]["__name__"].endswith("_ready"):
+            one["values"][30][1] = one["values"][31][1] = "0"
+    assert history_of(flapping, infos(truth)) == history_of(usual, infos(truth))
+
+
+def test_a_week_with_three_outages_is_replayed_exactly() -> None:
+    truth = truth_of(week())
+    check(truth, tuple(report_of(history_of(replicas(truth, 60), infos(truth))).answers))
 
 
 def test_half_a_history_at_a_longer_step_has_a_verdict_about_the_other_half() -> None:
