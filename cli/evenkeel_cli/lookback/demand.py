@@ -60,11 +60,18 @@ def waves_of(groups: Sequence[GroupHistory], since: int, until: int) -> list[Wav
     )
     waves: list[Wave] = []
     for at, group, order in orders:
-        if waves and at - waves[-1].end <= _WAVE:
+        if waves and _are_together(waves[-1], group, at):
             waves[-1] = Wave(waves[-1].at, at, (*waves[-1].orders, (group, order)))
         else:
             waves.append(Wave(at, at, ((group, order),)))
     return waves
+
+
+def _are_together(wave: Wave, group: GroupHistory, at: int) -> bool:
+    """Return True if an order belongs to a wave. Two samples may share the orders of one loop."""
+    if group.requested:
+        return at - wave.at <= _SAMPLE and all(other is not group for other, _ in wave.orders)
+    return at - wave.end <= _WAVE
 
 
 def balances(groups: Sequence[GroupHistory]) -> bool:
@@ -163,12 +170,6 @@ class _Reader:
         if not self._balances:
             return
         ordered = {group.name for group, _ in wave.orders}
-        # Two samples may share the orders of one loop.
-        ordered |= {
-            group.name
-            for group in self._groups
-            if group.requested and any(abs(order.at - wave.at) <= _SAMPLE for order in group.orders)
-        }
         others = [
             group
             for group in self._groups

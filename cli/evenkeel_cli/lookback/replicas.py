@@ -65,7 +65,11 @@ class Replicas:
         given_up = min(len(self.coming), max(0, -more - max(0, -joined)))
         for _ in range(given_up):
             is_late = at - self.coming[0][0] >= GIVEN_UP_AFTER
-            since, _is_ordered = self.coming.popleft() if is_late else self.coming.pop()
+            since, is_ordered = self.coming.popleft() if is_late else self.coming.pop()
+            if not is_ordered and at - since <= 2 * self.step:  # its replica fell one sample after the node
+                self.losses.remove(since)
+                self.removals.append(at)
+                continue
             self.given_up.append(at)
             self._refuse(since, at)
         self.removals += [at] * (-more - given_up)
