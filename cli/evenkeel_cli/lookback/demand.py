@@ -209,7 +209,7 @@ def has_or_gets(group: GroupHistory, at: int) -> int:
     if place:
         last = group.orders[place - 1]
         refused = first_refusal(group, last)
-        if refused is not None and at < refused:
+        if refused is not None and (at < refused or at - last.at <= _WAVE):  # refused within the loop: not read yet
             coming += max(0, last.nodes - sum(launch.ordered == last.at for launch in group.coming_at(last.at)))
     return level_at(group.running, at) + coming
 

@@ -115,7 +115,7 @@ def _missing(history: History, window: Window, needs: Mapping[str, Need]) -> Ite
                 zones = ", ".join(group.zones)
                 yield f"{group.name} spans {zones}, so Evenkeel writes no bounds: it changes nothing until you split it"
         if need.bound:
-            yield f"pods of {pool} are probably bound to a zone, by volumes for example: {need.bound[0]}"
+            yield f"pods of {pool} may be bound to a zone, or its zones are not balanced: {need.bound[0]}"
 
 
 def _off(happened: Figures, alone: Sequence[Figures]) -> Iterable[str]:

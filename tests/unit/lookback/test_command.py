@@ -196,6 +196,27 @@ def test_cloudtrail_tells_former_bounds(files: Callable[..., list[str]], tmp_pat
     assert history.unknown == ()
 
 
+def test_managed_node_groups_are_enough_beside_the_activities() -> None:
+    (_, text), (_, activities) = small()
+    node_groups = [
+        {
+            "nodegroup": {
+                "nodegroupName": group["AutoScalingGroupName"],
+                "clusterName": "blue",
+                "resources": {"autoScalingGroups": [{"name": group["AutoScalingGroupName"]}]},
+                "scalingConfig": {"minSize": 0, "maxSize": 4, "desiredSize": group["DesiredCapacity"]},
+            }
+        }
+        for group in json.loads(text)["AutoScalingGroups"]
+    ]
+    full, managed = Answers(), Answers()
+    full.read_files(small())
+    managed.read_files([("activities", activities), *(("node group", json.dumps(each)) for each in node_groups)])
+    histories = [read_history(answers, 28, None) for answers in (full, managed)]
+    running = [{group.name: group.running for group in history.groups} for history in histories]
+    assert running[0] == running[1]
+
+
 class TestReadingAws:
     """Against the simulated API, without a session."""
 

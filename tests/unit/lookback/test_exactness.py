@@ -47,6 +47,11 @@ def test_a_replay_waits_as_long_as_the_pods_did(name: str, seed: int) -> None:
     assert report.has_verdict
 
 
+def test_launches_that_are_refused_at_once_show_the_need_as_well() -> None:
+    past = live(shipped("zone-outage-at-night"), late=(0, 0), replaced=0)
+    judge(past, [*report_of(past).answers])
+
+
 def test_a_quota_is_no_reason_to_install_anything() -> None:
     (found,) = report_of(live(shipped("flapping-quota"), seed=1)).answers
     assert found.is_same
