@@ -140,9 +140,12 @@ def _group(
     # Before its first sample, a group was not created.
     whole = requested if first in requested else {first: 0, min(requested) - 1: 0, **requested}
     found = Replicas(zones[0], boot, step).read(whole, running)
-    doubts = [Doubt(until + 1, text) for text in known.doubts(key, bounds)]
+    doubts = [Doubt(until + 1, text) for text in known.doubts()]
     if not running:
         doubts.append(Doubt(until + 1, f"no sample tells how many nodes of {_short(key)} run"))
+    if not bounds and found.orders:
+        text = f"the bounds of {_short(key)} are missing: add {BOUNDS[1]}, or its object as kubectl prints it"
+        doubts.append(Doubt(until + 1, text))
     doubts += [doubt for samples in (requested, running) for doubt in _gaps(_short(key), samples, step, until)]
     refusals = [
         Refusal(at, zones[0], *known.why(key, at, last, is_heard=last in found.given_up), last)
@@ -291,11 +294,9 @@ class _Groups:
             return FailureClass.CAPACITY, "the autoscaler gave the order up at once"
         return FailureClass.TIMEOUT, "no node joined in time"
 
-    def doubts(self, key: str, bounds: Sequence[KnownBounds]) -> Iterator[str]:
-        """Yield why a group cannot be replayed."""
+    def doubts(self) -> Iterator[str]:
+        """Yield why no group can be replayed."""
         yield from self._samples.doubts
-        if not bounds:
-            yield f"the bounds of {_short(key)} are missing: add {BOUNDS[1]}, or its object as kubectl prints it"
         if self._is_auto_scaling:
             yield "on AWS, cluster-autoscaler takes refused nodes back between two samples: use --auto-scaling instead"
         if self._unplaced:

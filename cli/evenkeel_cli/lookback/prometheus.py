@@ -142,7 +142,8 @@ def _take(found: Samples, file: str, document: Any) -> Iterator[str]:
     if not isinstance(data, Mapping) or kind != "matrix" or not isinstance(data.get("result"), list):
         yield f"resultType is {quote(str(kind))}: only a matrix has a history, so ask /api/v1/query_range"
         return
-    for warning in answer.get("warnings") or ():
+    partial = ["isPartial"] if answer.get("isPartial") else []  # of VictoriaMetrics
+    for warning in [*(answer.get("warnings") or ()), *partial]:
         found.doubts.append(f"{file} has a warning of Prometheus, {quote(str(warning)[:120])}: query it again")
     for item in data["result"]:
         metric = item.get("metric") if isinstance(item, Mapping) else None

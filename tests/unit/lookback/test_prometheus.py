@@ -28,6 +28,7 @@ from tests.lookback_worlds import week
 from tests.prometheus_answers import Truth, answer, infos, replicas, texts, truth_of
 
 NAMES = ("zone-outage-at-night", "two-zones-out", "flapping-quota")
+GROUP = {"__name__": "capi_machinedeployment_spec_replicas", "name": "a", "namespace": "b"}
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -270,6 +271,26 @@ def test_a_node_that_is_not_ready_for_a_while_is_neither_lost_nor_ordered() -> N
     assert history_of(flapping, infos(truth)) == history_of(usual, infos(truth))
 
 
+def test_a_node_that_is_not_ready_for_an_hour_was_not_refused() -> None:
+    truth = world("zone-outage-at-night")
+    broken = replicas(truth, 60)
+    for one in broken["data"]["result"]:
+        if one["metric"]["__name__"].endswith("_ready"):
+            for sample in one["values"][10:70]:
+                sample[1] = "1"
+    history = history_of(broken, infos(truth))
+    assert all(refusal.at > truth.start for group in history.groups for refusal in group.refusals)
+    assert all(group.losses for group in history.groups)
+
+
+def test_groups_that_never_change_need_no_bounds() -> None:
+    values = [[at, "3"] for at in range(0, 7200, 60)]
+    running = {**GROUP, "__name__": "capi_machinedeployment_status_replicas_ready"}
+    report = report_of(history_of(answer([(GROUP, values), (running, values)])))
+    assert report.has_verdict
+    assert [*report.sentences()][2] == "Evenkeel would have changed nothing."
+
+
 def test_a_week_with_three_outages_is_replayed_exactly() -> None:
     truth = truth_of(week())
     check(truth, tuple(report_of(history_of(replicas(truth, 60), infos(truth))).answers))
@@ -305,7 +326,6 @@ def test_the_command_answers_about_files_of_prometheus(tmp_path: Path) -> None:
     assert "no launch of 3 groups of 1 pool was refused" in cut_off
 
 
-GROUP = {"__name__": "capi_machinedeployment_spec_replicas", "name": "a", "namespace": "b"}
 BAD: Mapping[str, Any] = {
     "Prometheus answered 'query timed out' (timeout): query it again": {
         "status": "error",
@@ -333,12 +353,15 @@ def test_bad_answers_are_one_line(tmp_path: Path, fault: str) -> None:
     assert fault in line
 
 
-def test_a_warning_is_a_reason_for_no_verdict() -> None:
+@pytest.mark.parametrize(
+    ("mark", "text"),
+    [({"warnings": ["No StoreAPIs matched"]}, "No StoreAPIs matched"), ({"isPartial": True}, "isPartial")],
+)
+def test_a_warning_is_a_reason_for_no_verdict(mark: dict[str, Any], text: str) -> None:
     truth = world("two-zones-out")
-    partial = {**replicas(truth, 60), "warnings": ["No StoreAPIs matched for this query"]}
-    report = report_of(history_of(partial, infos(truth)))
+    report = report_of(history_of({**replicas(truth, 60), **mark}, infos(truth)))
     assert not report.has_verdict
-    assert "has a warning of Prometheus, 'No StoreAPIs matched for this query'" in report.answers[0].missing[0]
+    assert f"has a warning of Prometheus, {text!r}" in report.answers[0].missing[0]
 
 
 def test_nodes_of_no_single_group_are_a_reason_for_no_verdict() -> None:
