@@ -392,6 +392,30 @@ def test_labels_of_nodes_name_their_groups() -> None:
     ]
 
 
+def test_nodes_of_control_planes_and_of_other_groups_do_not_count() -> None:
+    truth = world("two-zones-out")
+    usual, more = (replicas(truth, 60, source="cluster-autoscaler") for _ in range(2))
+    times = [sample[0] for sample in usual["data"]["result"][0]["values"]]
+    zone = truth.record.snapshots[0].groups[0].zone
+    for node in ("control-plane", "system"):
+        labels = {"__name__": "kube_node_info", "node": node, "provider_id": f"gce://p/{zone}/{node}"}
+        more["data"]["result"].append({"metric": labels, "values": [[at, "1"] for at in times]})
+    labels = {"__name__": "kube_node_labels", "node": "system", "label_cloud_google_com_gke_nodepool": "system"}
+    more["data"]["result"].append({"metric": labels, "values": [[times[0], "1"]]})
+    assert history_of(more).groups == history_of(usual).groups
+
+
+def test_a_backoff_names_the_reason_of_its_group() -> None:
+    truth = world("two-zones-out")
+    backoff = {"__name__": "cluster_autoscaler_node_group_backoff_status", "reason": "quota exceeded"}
+    group = "MachineDeployment/default/workers-eu-central-1a"
+    values = [[truth.start, "0"], [truth.start + 2460, "1"], [truth.start + 4000, "0"]]
+    history = history_of(replicas(truth, 60), infos(truth), answer([({**backoff, "node_group": group}, values)]))
+    kinds = {group.name[-2:]: {refusal.kind for refusal in group.refusals} for group in history.groups}
+    assert FailureClass.QUOTA in kinds["1a"]
+    assert kinds["1b"] == {FailureClass.TIMEOUT}
+
+
 @pytest.mark.parametrize("source", EXPORTERS)
 def test_queries_are_printed_in_slices_that_prometheus_allows(source: str) -> None:
     lines = lookback("--print-queries", source, "--days", "28", "--now", "2026-01-29T00:00:00Z").stdout.splitlines()
