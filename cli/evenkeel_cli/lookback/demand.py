@@ -60,11 +60,18 @@ def waves_of(groups: Sequence[GroupHistory], since: int, until: int) -> list[Wav
     )
     waves: list[Wave] = []
     for at, group, order in orders:
-        if waves and at - waves[-1].end <= _WAVE:
+        if waves and _are_together(waves[-1], group, at):
             waves[-1] = Wave(waves[-1].at, at, (*waves[-1].orders, (group, order)))
         else:
             waves.append(Wave(at, at, ((group, order),)))
     return waves
+
+
+def _are_together(wave: Wave, group: GroupHistory, at: int) -> bool:
+    """Return True if an order belongs to a wave. Two samples may share the orders of one loop."""
+    if group.requested:
+        return at - wave.at <= _SAMPLE and all(other is not group for other, _ in wave.orders)
+    return at - wave.end <= _WAVE
 
 
 def balances(groups: Sequence[GroupHistory]) -> bool:
@@ -144,6 +151,8 @@ class _Reader:
         """
         is_unnoticed = any(0 <= wave.at - at <= _NOTICED for at in self._refused.values() if at)
         shown = self._needed(wave.end) - sum(self._in_backoff(group, wave.at) for group in self._groups)
+        # The loop may have given these up before its orders, although a later sample shows it.
+        shown -= sum(wave.end < at <= wave.end + _SAMPLE for group in self._groups for at in group.given_up)
         for group, order in wave.orders:
             # An autoscaler that gives orders up late still waits for refused nodes, and counts them as coming.
             self._refused[group.name] = 0 if group.requested else first_refusal(group, order) or 0
@@ -161,12 +170,6 @@ class _Reader:
         if not self._balances:
             return
         ordered = {group.name for group, _ in wave.orders}
-        # Two samples may share the orders of one loop.
-        ordered |= {
-            group.name
-            for group in self._groups
-            if group.requested and any(abs(order.at - wave.at) <= _SAMPLE for order in group.orders)
-        }
         others = [
             group
             for group in self._groups

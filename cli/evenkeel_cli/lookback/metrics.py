@@ -60,7 +60,7 @@ def read_history(samples: Samples, objects: Sequence[tuple[str, str]], days: int
     if not requested:
         raise ConfigError([f"{source.requested} has no sample from {text_of(since)} to {text_of(until)}: query others"])
     known = _Groups(samples, _read_objects(objects, until), sorted(requested))
-    running = known.count_nodes() if source.running == (NODE,) else _running(samples, name, source)
+    running = known.count_nodes(requested) if source.running == (NODE,) else _running(samples, name, source)
     running = {key: _cut(running.get(key, {}), since, until) for key in requested}
     step = _step([*requested.values(), *running.values()])
     boot = usual_boot([(requested[key], running[key]) for key in requested], step)
@@ -113,12 +113,14 @@ def _step(every: Sequence[Mapping[int, int]]) -> int:
     return max(1, raster if len(changes) > _FEW and raster >= 3 * step else step)
 
 
-def _gaps(own: Mapping[int, int], step: int, until: int) -> Iterator[Doubt]:
+def _gaps(name: str, own: Mapping[int, int], step: int, until: int) -> Iterator[Doubt]:
     """Yield the times without samples in which something may have changed."""
     since = None
     for at, after in pairwise([*sorted(own), until + 1, 2**62]):
         if 3 * step < after - at and at < until:
             since = at if since is None else since
+        elif since is not None and at > until:
+            yield Doubt(at, f"{name} has no sample after {text_of(since)}: query it again, unless it is deleted", since)
         elif since is not None:
             yield Doubt(at, f"samples from {text_of(since)} to {text_of(at)} are missing: query them again", since)
             since = None
@@ -138,10 +140,13 @@ def _group(
     # Before its first sample, a group was not created.
     whole = requested if first in requested else {first: 0, min(requested) - 1: 0, **requested}
     found = Replicas(zones[0], boot, step).read(whole, running)
-    doubts = [Doubt(until + 1, text) for text in known.doubts(key, bounds)]
+    doubts = [Doubt(until + 1, text) for text in known.doubts()]
     if not running:
         doubts.append(Doubt(until + 1, f"no sample tells how many nodes of {_short(key)} run"))
-    doubts += [doubt for samples in (requested, running) for doubt in _gaps(samples, step, until)]
+    if not bounds and found.orders:
+        text = f"the bounds of {_short(key)} are missing: add {BOUNDS[1]}, or its object as kubectl prints it"
+        doubts.append(Doubt(until + 1, text))
+    doubts += [doubt for samples in (requested, running) for doubt in _gaps(_short(key), samples, step, until)]
     refusals = [
         Refusal(at, zones[0], *known.why(key, at, last, is_heard=last in found.given_up), last)
         for at, last in found.refused
@@ -191,7 +196,7 @@ class _Groups:
             (at, self._group_of(label_of(one.labels, "name")) or one.labels.get("node_group", ""), text)
             for metric, label in FAILURES.items()
             for one in samples.of(metric)
-            if (text := one.labels.get(label)) and one.value
+            if (text := one.labels.get(label))
             for at in one.times
         ]
 
@@ -245,8 +250,11 @@ class _Groups:
         named = self._samples.numbers.get(metric, {})
         return next((named[name] for name in named if name in (key, _short(key)) or name.endswith(ends)), {})
 
-    def count_nodes(self) -> dict[str, dict[int, int]]:
-        """Return the nodes of each group at each sample, where an exporter tells nodes only."""
+    def count_nodes(self, requested: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, int]]:
+        """Return the nodes of each group at each sample, where an exporter tells nodes only.
+
+        Nodes beyond the usual target size, such as those of a control plane, are of no group.
+        """
         labels = {label_of(one.labels, "node"): one.labels for one in self._samples.of(NODE_LABELS)}
         nodes: dict[str, set[int]] = {}
         for one in self._samples.of(NODE):
@@ -255,21 +263,22 @@ class _Groups:
         counts = {key: dict.fromkeys(times, 0) for key in self._keys}
         for node, seen in nodes.items():
             zone = self._node_zones.get(node, "")
-            key = self._group_of_node(labels.get(node, {}), zone)
-            if key is None:
-                self._unplaced += 1
-                continue
-            if zone:
-                self._zones.setdefault(key, set()).add(zone)
-            for at in seen:
-                counts[key][at] += 1
+            fitting = self._groups_of_node(labels.get(node, {}), zone)
+            self._unplaced += len(fitting) > 1
+            for key in fitting if len(fitting) == 1 else ():
+                if zone:
+                    self._zones.setdefault(key, set()).add(zone)
+                for at in seen:
+                    counts[key][at] += 1
+        for key, own in counts.items():
+            others = max(0, round(median([own[at] - size for at, size in requested[key].items() if at in own] or [0])))
+            counts[key] = {at: max(0, nodes - others) for at, nodes in own.items()}
         return counts
 
-    def _group_of_node(self, labels: Mapping[str, str], zone: str) -> str | None:
+    def _groups_of_node(self, labels: Mapping[str, str], zone: str) -> list[str]:
         names = [value for label, value in labels.items() if value and _GROUP_LABEL.fullmatch(label)]
-        fitting = [key for key in self._keys if any(name in key for name in names)] or self._keys
-        fitting = [key for key in fitting if zone and without_zone(_short(key), zone) is not None] or fitting
-        return fitting[0] if len(fitting) == 1 else None
+        fitting = [key for key in self._keys if any(name in key for name in names)] if names else [*self._keys]
+        return [key for key in fitting if zone and without_zone(key, zone) is not None] or fitting
 
     def provision_times(self) -> Iterator[int]:
         """Yield the seconds from machines to their nodes. Clocks that are apart give none."""
@@ -289,11 +298,9 @@ class _Groups:
             return FailureClass.CAPACITY, "the autoscaler gave the order up at once"
         return FailureClass.TIMEOUT, "no node joined in time"
 
-    def doubts(self, key: str, bounds: Sequence[KnownBounds]) -> Iterator[str]:
-        """Yield why a group cannot be replayed."""
+    def doubts(self) -> Iterator[str]:
+        """Yield why no group can be replayed."""
         yield from self._samples.doubts
-        if not bounds:
-            yield f"the bounds of {_short(key)} are missing: add {BOUNDS[1]}, or its object as kubectl prints it"
         if self._is_auto_scaling:
             yield "on AWS, cluster-autoscaler takes refused nodes back between two samples: use --auto-scaling instead"
         if self._unplaced:

@@ -20,6 +20,7 @@ from evenkeel.validation import ConfigError
 MOST_POINTS = 11_000  # of a series in one answer; Prometheus refuses more
 _STEP, _INFO_STEP = 60, 3600  # seconds; of queries about replicas, and about what seldom changes
 _CA = "cluster_autoscaler_node_group_"
+_BACKOFF = f"{_CA}backoff_status"
 BOUNDS = (f"{_CA}min_count", f"{_CA}max_count")
 NODE, NODE_LABELS, NODE_CREATED = "kube_node_info", "kube_node_labels", "kube_node_created"
 MACHINE_CREATED = "mapi_machine_created_timestamp_seconds"
@@ -29,7 +30,7 @@ JOINED = "mcm_machine_machine_join_duration_seconds"
 FAILURES = {
     "mapi_instance_create_failed": "reason",
     "mcm_cloud_api_driver_requests_failed_total": "error_code",
-    f"{_CA}backoff_status": "reason",
+    _BACKOFF: "reason",
     "cluster_autoscaler_failed_node_creations_total": "reason",
 }
 _SERIES = (NODE, NODE_LABELS, NODE_CREATED, *MACHINES, JOINED, *FAILURES)
@@ -100,7 +101,7 @@ def label_of(labels: Mapping[str, str], *names: str) -> str:
 def print_queries(name: str, days: int, now: datetime) -> Iterator[str]:
     """Yield a command for each answer that a history of a source needs, within the limit of points."""
     source = SOURCES[_ALIASES.get(name, name)]
-    fast = (source.requested, *source.running, *BOUNDS)
+    fast = (source.requested, *source.running, *BOUNDS, _BACKOFF)
     slow = [metric for metric in _SERIES if metric not in fast]
     for kind, metrics, step in (("replicas", fast, _STEP), ("infos", slow, _INFO_STEP)):
         since, number = now - timedelta(days=days), 1
@@ -142,7 +143,8 @@ def _take(found: Samples, file: str, document: Any) -> Iterator[str]:
     if not isinstance(data, Mapping) or kind != "matrix" or not isinstance(data.get("result"), list):
         yield f"resultType is {quote(str(kind))}: only a matrix has a history, so ask /api/v1/query_range"
         return
-    for warning in answer.get("warnings") or ():
+    partial = ["isPartial"] if answer.get("isPartial") else []  # of VictoriaMetrics
+    for warning in [*(answer.get("warnings") or ()), *partial]:
         found.doubts.append(f"{file} has a warning of Prometheus, {quote(str(warning)[:120])}: query it again")
     for item in data["result"]:
         metric = item.get("metric") if isinstance(item, Mapping) else None
@@ -172,7 +174,8 @@ def _take_series(found: Samples, labels: Mapping[str, str], samples: Mapping[int
     if name in _SERIES:
         times = set(samples)
         if name in FAILURES:
-            times = {at for (_, old), (at, new) in pairwise(sorted(samples.items())) if new > old} | {min(samples)}
+            rises = pairwise([(0, 0.0), *sorted(samples.items())])
+            times = {at for (_, old), (at, new) in rises if new > old}
         found.series.setdefault(name, []).append(Series(labels, times, samples[max(samples)]))
         return
     key = labels.get("node_group") or f"{label_of(labels, 'namespace')}/{label_of(labels, 'name')}"

@@ -19,6 +19,7 @@ GIVEN_UP_AFTER = Flags.provision_timeout - 60  # seconds; sooner, the autoscaler
 _ANSWER = 5  # seconds from an order to the cloud's answer; no metric tells them
 _RETRY = 60  # seconds between two attempts of a machine controller
 _REPLACED_WITHIN = 600  # seconds; nodes that run again sooner were replaced, or not ready for a while
+_SEVERAL = 2  # nodes that are lost in the same second
 _UNKNOWN_BOOT = 2**31
 
 
@@ -48,9 +49,9 @@ class Replicas:
         self.requested, self.running = _levels(times, wanted), _levels(times, runs)
         for i in range(1, len(times)):
             self._change(times[i], (wanted[i - 1], wanted[i]), (runs[i - 1], runs[i]))
-        for since, _ in self.coming:
+        for since, is_ordered in self.coming:
             if times[-1] - since > self.latest:
-                self._refuse(since, times[-1])
+                self._refuse(since, times[-1], is_ordered)
         self.launches.sort(key=attrgetter("began"))
         self.refused.sort()
         return self
@@ -65,9 +66,13 @@ class Replicas:
         given_up = min(len(self.coming), max(0, -more - max(0, -joined)))
         for _ in range(given_up):
             is_late = at - self.coming[0][0] >= GIVEN_UP_AFTER
-            since, _is_ordered = self.coming.popleft() if is_late else self.coming.pop()
+            since, is_ordered = self.coming.popleft() if is_late else self.coming.pop()
+            if not is_ordered and at - since <= 2 * self.step:  # its replica fell one sample after the node
+                self.losses.remove(since)
+                self.removals.append(at)
+                continue
             self.given_up.append(at)
-            self._refuse(since, at)
+            self._refuse(since, at, is_ordered)
         self.removals += [at] * (-more - given_up)
         lost = wanted[1] - runs[1] - len(self.coming) - max(0, more) if joined < 0 else 0
         self.losses += [at] * lost
@@ -81,12 +86,14 @@ class Replicas:
     def _join(self, since: int, is_ordered: bool, at: int) -> None:
         if at - since > self.latest:
             began = at - self.boot + _ANSWER
-            self._refuse(since, began - _RETRY)
+            self._refuse(since, began - _RETRY, is_ordered)
             self.launches.append(Launch(self.zone, None, began, at))
         elif is_ordered:
             self.launches.append(Launch(self.zone, since, since + _ANSWER, at))
 
-    def _refuse(self, since: int, last: int) -> None:
+    def _refuse(self, since: int, last: int, is_ordered: bool) -> None:
+        if not is_ordered and self.losses.count(since) < _SEVERAL:
+            return  # a node that was not ready for long is like one that was lost, and nothing was refused
         self.refused.append((since + _ANSWER, max(since + _ANSWER, last)))
 
 

@@ -24,9 +24,11 @@ from evenkeel_cli.lookback.report import Report
 from evenkeel_cli.main import app
 from evenkeel_cli.simulation.scenario import read_scenario
 from sandbox.template import ROOT
+from tests.lookback_worlds import week
 from tests.prometheus_answers import Truth, answer, infos, replicas, texts, truth_of
 
 NAMES = ("zone-outage-at-night", "two-zones-out", "flapping-quota")
+GROUP = {"__name__": "capi_machinedeployment_spec_replicas", "name": "a", "namespace": "b"}
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -240,6 +242,60 @@ def test_a_gap_is_a_reason_only_for_the_outages_that_it_meets() -> None:
     )
 
 
+def test_a_group_without_later_samples_is_a_reason() -> None:
+    truth = world("two-zones-out")
+    gone = replicas(truth, 60)
+    for one in gone["data"]["result"]:
+        if one["metric"].get("name", "").endswith("1b"):
+            one["values"] = one["values"][:-30]
+    (found,) = report_of(history_of(gone, infos(truth))).answers
+    assert "workers-eu-central-1b has no sample after 2026-01-01 03:29Z: query it again" in found.missing[0]
+
+
+def test_groups_whose_samples_are_a_step_apart_do_not_need_more_nodes() -> None:
+    truth = world("two-zones-out")
+    apart = replicas(truth, 60)
+    for one in apart["data"]["result"]:
+        if one["metric"].get("name", "").endswith("1a"):
+            values = [value for _, value in one["values"]]
+            one["values"] = [[at, value] for (at, _), value in zip(one["values"], [values[0], *values], strict=False)]
+    check(truth, tuple(report_of(history_of(apart, infos(truth))).answers))
+
+
+def test_a_node_that_is_not_ready_for_a_while_is_neither_lost_nor_ordered() -> None:
+    truth = world("two-zones-out")
+    usual, flapping = replicas(truth, 60), replicas(truth, 60)
+    for one in flapping["data"]["result"]:
+        if one["metric"]["__name__"].endswith("_ready"):
+            one["values"][30][1] = one["values"][31][1] = "0"
+    assert history_of(flapping, infos(truth)) == history_of(usual, infos(truth))
+
+
+def test_a_node_that_is_not_ready_for_an_hour_was_not_refused() -> None:
+    truth = world("zone-outage-at-night")
+    broken = replicas(truth, 60)
+    for one in broken["data"]["result"]:
+        if one["metric"]["__name__"].endswith("_ready"):
+            for sample in one["values"][10:70]:
+                sample[1] = "1"
+    history = history_of(broken, infos(truth))
+    assert all(refusal.at > truth.start for group in history.groups for refusal in group.refusals)
+    assert all(group.losses for group in history.groups)
+
+
+def test_groups_that_never_change_need_no_bounds() -> None:
+    values = [[at, "3"] for at in range(0, 7200, 60)]
+    running = {**GROUP, "__name__": "capi_machinedeployment_status_replicas_ready"}
+    report = report_of(history_of(answer([(GROUP, values), (running, values)])))
+    assert report.has_verdict
+    assert [*report.sentences()][2] == "Evenkeel would have changed nothing."
+
+
+def test_a_week_with_three_outages_is_replayed_exactly() -> None:
+    truth = truth_of(week())
+    check(truth, tuple(report_of(history_of(replicas(truth, 60), infos(truth))).answers))
+
+
 def test_half_a_history_at_a_longer_step_has_a_verdict_about_the_other_half() -> None:
     truth = world("zone-outage-at-night")
     mixed = replicas(truth, 60)
@@ -270,7 +326,6 @@ def test_the_command_answers_about_files_of_prometheus(tmp_path: Path) -> None:
     assert "no launch of 3 groups of 1 pool was refused" in cut_off
 
 
-GROUP = {"__name__": "capi_machinedeployment_spec_replicas", "name": "a", "namespace": "b"}
 BAD: Mapping[str, Any] = {
     "Prometheus answered 'query timed out' (timeout): query it again": {
         "status": "error",
@@ -298,12 +353,15 @@ def test_bad_answers_are_one_line(tmp_path: Path, fault: str) -> None:
     assert fault in line
 
 
-def test_a_warning_is_a_reason_for_no_verdict() -> None:
+@pytest.mark.parametrize(
+    ("mark", "text"),
+    [({"warnings": ["No StoreAPIs matched"]}, "No StoreAPIs matched"), ({"isPartial": True}, "isPartial")],
+)
+def test_a_warning_is_a_reason_for_no_verdict(mark: dict[str, Any], text: str) -> None:
     truth = world("two-zones-out")
-    partial = {**replicas(truth, 60), "warnings": ["No StoreAPIs matched for this query"]}
-    report = report_of(history_of(partial, infos(truth)))
+    report = report_of(history_of({**replicas(truth, 60), **mark}, infos(truth)))
     assert not report.has_verdict
-    assert "has a warning of Prometheus, 'No StoreAPIs matched for this query'" in report.answers[0].missing[0]
+    assert f"has a warning of Prometheus, {text!r}" in report.answers[0].missing[0]
 
 
 def test_nodes_of_no_single_group_are_a_reason_for_no_verdict() -> None:
@@ -332,6 +390,30 @@ def test_labels_of_nodes_name_their_groups() -> None:
         ("eks-batch-0123", ("eu-west-1a",), 1),
         ("eks-web-0123", ("eu-west-1a",), 1),
     ]
+
+
+def test_nodes_of_control_planes_and_of_other_groups_do_not_count() -> None:
+    truth = world("two-zones-out")
+    usual, more = (replicas(truth, 60, source="cluster-autoscaler") for _ in range(2))
+    times = [sample[0] for sample in usual["data"]["result"][0]["values"]]
+    zone = truth.record.snapshots[0].groups[0].zone
+    for node in ("control-plane", "system"):
+        labels = {"__name__": "kube_node_info", "node": node, "provider_id": f"gce://p/{zone}/{node}"}
+        more["data"]["result"].append({"metric": labels, "values": [[at, "1"] for at in times]})
+    labels = {"__name__": "kube_node_labels", "node": "system", "label_cloud_google_com_gke_nodepool": "system"}
+    more["data"]["result"].append({"metric": labels, "values": [[times[0], "1"]]})
+    assert history_of(more).groups == history_of(usual).groups
+
+
+def test_a_backoff_names_the_reason_of_its_group() -> None:
+    truth = world("two-zones-out")
+    backoff = {"__name__": "cluster_autoscaler_node_group_backoff_status", "reason": "quota exceeded"}
+    group = "MachineDeployment/default/workers-eu-central-1a"
+    values = [[truth.start, "0"], [truth.start + 2460, "1"], [truth.start + 4000, "0"]]
+    history = history_of(replicas(truth, 60), infos(truth), answer([({**backoff, "node_group": group}, values)]))
+    kinds = {group.name[-2:]: {refusal.kind for refusal in group.refusals} for group in history.groups}
+    assert FailureClass.QUOTA in kinds["1a"]
+    assert kinds["1b"] == {FailureClass.TIMEOUT}
 
 
 @pytest.mark.parametrize("source", EXPORTERS)
