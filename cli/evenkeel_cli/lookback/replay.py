@@ -11,9 +11,11 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import State
 from evenkeel.texts.english import rfc3339
+from evenkeel_cli.lookback.activities import text_of
 from evenkeel_cli.lookback.demand import Need, has_or_gets, need_of, waiting
 from evenkeel_cli.lookback.history import GroupHistory, History, area, level_at, total
 from evenkeel_cli.lookback.outages import BEFORE, Outage, Window
+from evenkeel_cli.simulation.autoscaler_model import Flags
 from evenkeel_cli.simulation.engine import STATIC, GroupSnapshot, Record, Run, Snapshot, Variant, play, variants_of
 from evenkeel_cli.simulation.history import refusal_of
 from evenkeel_cli.simulation.measures import measure
@@ -45,6 +47,7 @@ class Answer:
     alone: tuple[Figures, ...] = ()
     evenkeel: tuple[Figures, ...] = ()
     missing: tuple[str, ...] = ()  # why there is no verdict, as sentences
+    full: tuple[str, ...] = ()  # the pools whose pods needed all nodes that the maxima allow, and perhaps more
     records: tuple[Record, ...] = ()  # what happened, and one run with Evenkeel
     scenario: Mapping[str, Any] | None = None
 
@@ -59,13 +62,14 @@ def answer(history: History, window: Window) -> Answer:
     """Play a window."""
     needs = {pool: need_of(history.of_pool(pool), window.since, window.until) for pool in window.pools}
     happened = _happened(history, window, needs)
+    full = tuple(pool for pool, need in needs.items() if _is_full(history.of_pool(pool), need))
     missing = tuple(dict.fromkeys(_missing(history, window, needs)))
     if missing:
-        return Answer(window, happened, missing=missing)
+        return Answer(window, happened, missing=missing, full=full)
     documents = [scenario_document(history, window, needs, shift, _LIKELY) for shift in _SHIFTS]
     alone = tuple(_figures(_play(document, Variant(name=STATIC, evenkeel=False))) for document in documents)
     if off := tuple(_off(happened, alone)):
-        return Answer(window, happened, alone=alone, missing=off, scenario=documents[0])
+        return Answer(window, happened, alone=alone, missing=off, full=full, scenario=documents[0])
     ends = [scenario_document(history, window, needs, 0, end) for end in (_EARLIEST, _LATEST)]
     runs = [_play(document, None) for document in ends]
     return Answer(
@@ -73,6 +77,7 @@ def answer(history: History, window: Window) -> Answer:
         happened,
         alone=alone,
         evenkeel=tuple(_figures(run) for run in runs),
+        full=full,
         records=(_record_of(history, window, needs, runs[0].scenario), runs[0]),
         scenario=documents[0],
     )
@@ -101,6 +106,11 @@ def _happened(history: History, window: Window, needs: Mapping[str, Need]) -> Fi
     return Figures(waited, nodes)
 
 
+def _is_full(groups: Sequence[GroupHistory], need: Need) -> bool:
+    """Return True if pods once needed all nodes that the maxima allow. What they needed above is unseen."""
+    return any(level.nodes >= sum(group.bounds_at(level.at).max for group in groups) for level in need.levels)
+
+
 def _missing(history: History, window: Window, needs: Mapping[str, Need]) -> Iterable[str]:
     """Yield why a window cannot be played."""
     if history.step > 60:
@@ -113,8 +123,25 @@ def _missing(history: History, window: Window, needs: Mapping[str, Need]) -> Ite
             if len(group.zones) > 1:
                 zones = ", ".join(group.zones)
                 yield f"{group.name} spans {zones}, so Evenkeel writes no bounds: it changes nothing until you split it"
+            if (stuck := _stuck_at(group, window)) is not None:
+                yield (
+                    f"refusals kept {group.name} below its minimum until {text_of(stuck)}: cluster-autoscaler then "
+                    "orders nothing in any group (kubernetes/autoscaler#4760), so the need of pods is unseen"
+                )
         if need.bound:
             yield f"pods of {pool} may be bound to a zone, or its zones are not balanced: {need.bound[0]}"
+
+
+def _stuck_at(group: GroupHistory, window: Window) -> int | None:
+    """Return a second until which refusals kept a group below its minimum for the provision timeout; None: none did."""
+    found = None
+    for refusal in group.refusals:
+        since = refusal.at - Flags.provision_timeout
+        nodes = [level.nodes for level in group.running if since < level.at <= refusal.at]
+        nodes.append(level_at(group.running, since))
+        if window.since <= refusal.at < window.until and max(nodes) < group.bounds_at(refusal.at).min:
+            found = refusal.at
+    return found
 
 
 def _off(happened: Figures, alone: Sequence[Figures]) -> Iterable[str]:

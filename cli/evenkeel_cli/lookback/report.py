@@ -42,7 +42,7 @@ class Report:
         pools = set(self.history.pools).difference(*(answer.window.pools for answer in self.answers))
         groups = [group for group in self.history.groups if group.pool in pools]
         doubts = [] if self.answers else [doubt.text for group in groups for doubt in group.doubts]
-        return doubts + [
+        return [*dict.fromkeys(doubts)] + [
             f"pods of {pool} may have waited at the maximum of their zone, unseen: {bound[0]}"
             for pool in sorted(pools)
             if (bound := bound_at_maximum(self.history.of_pool(pool), self.history.since, self.history.until))
@@ -70,7 +70,7 @@ class Report:
         yield (
             f"From {since} to {until}, {_count(len(self.outages), 'outage')} met {groups}: "
             f"{_count(sum(outage.refused for outage in self.outages), 'launch', 'launches')} refused, "
-            f"and pods waited {waited / _MINUTE:.0f} node-minutes."
+            f"and pods waited {_at_least(self.answers)}{waited / _MINUTE:.0f} node-minutes."
         )
         judged = [answer for answer in self.answers if not answer.missing]
         yield self._exactness(judged)
@@ -91,6 +91,11 @@ class Report:
         for number, answer in enumerate(self.answers, 1):
             for missing in answer.missing[:2]:
                 yield f"no verdict for {number}: {missing}"
+            if answer.full:
+                yield (
+                    f"at least, for {number}: pods of {', '.join(answer.full)} needed all nodes that the maxima allow, "
+                    "and perhaps more, which Evenkeel cannot give them either"
+                )
         yield from (f"no verdict: {doubt}" for doubt in self.doubts())
         if full := _orders_at_maximum(self.history):
             yield f"{_count(full, 'order')} filled a group up to its maximum"
@@ -165,15 +170,20 @@ class Report:
         }
 
 
+def _at_least(answers: Sequence[Answer]) -> str:
+    return "at least " if any(answer.full for answer in answers) else ""
+
+
 def _effect(judged: Sequence[Answer]) -> str:
     if all(answer.is_same for answer in judged):
         return "Evenkeel would have changed nothing worth naming."
     alone, own = (_sum(getattr(answer, which) for answer in judged) for which in ("alone", "evenkeel"))
     usual = median(one.nodes for one in alone)
     more = _range([one.nodes - usual for one in own], _HOUR, ".1f")
+    at_least = _at_least(judged)
     return (
-        f"With Evenkeel, pods would have waited {_range([one.waiting for one in own])} node-minutes instead of "
-        f"{_range([one.waiting for one in alone])} in the replay, with {more} more node-hours."
+        f"With Evenkeel, pods would have waited {at_least}{_range([one.waiting for one in own])} node-minutes instead "
+        f"of {at_least}{_range([one.waiting for one in alone])} in the replay, with {more} more node-hours."
     )
 
 
@@ -207,6 +217,7 @@ def _answer_json(number: int, answer: Answer) -> dict[str, Any]:
         "evenkeel": [figures(one) for one in answer.evenkeel],
         "verdict": "none" if answer.missing else "nothing" if answer.is_same else "changed",
         "missing": [*answer.missing],
+        "atMaxima": [*answer.full],
     }
 
 
