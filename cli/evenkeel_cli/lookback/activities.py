@@ -10,13 +10,13 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from evenkeel.adapters.auto_scaling.read import failure_of
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.values import quote
-from evenkeel_cli.lookback.history import Doubt, KnownBounds, Launch, Levels, Order, Refusal, levels
+from evenkeel_cli.lookback.history import Doubt, KnownBounds, Launch, Levels, Order, Refusal, levels, moment
 
 _DESCRIPTION = re.compile(
     r"(?P<verb>Launching a new EC2 instance|Attaching an existing EC2 instance|Terminating EC2 instance"
@@ -273,4 +273,4 @@ def second(moment: datetime) -> int:
 
 def text_of(at: int) -> str:
     """Return a second as text."""
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}Z"
+    return f"{moment(at):%Y-%m-%d %H:%M}Z"

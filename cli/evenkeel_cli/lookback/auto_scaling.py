@@ -22,7 +22,7 @@ from evenkeel_cli.lookback.history import Doubt, GroupHistory, History, KnownBou
 SOURCE = "Auto Scaling"
 _DAY = 86400
 _PAGE = 100
-_LONGEST = 42  # days that AWS keeps activities
+LONGEST = 42  # days that AWS keeps activities
 _WRITES = ("SetDesiredCapacity", "UpdateAutoScalingGroup")
 _NO_TRAIL = "former bounds of groups, and desired capacities that fell without an activity (CloudTrail has both)"
 
@@ -75,7 +75,7 @@ def read_history(answers: Answers, days: int, now: datetime | None) -> History:
     until = second(now or max(times, default=datetime.now(UTC)))
     if times and until < second(min(times)):
         raise ConfigError([f"--now is before the first activity, {text_of(second(min(times)))}: choose a later time"])
-    since = until - min(days, _LONGEST) * _DAY
+    since = until - min(days, LONGEST) * _DAY
     zones = {str(item["AutoScalingGroupName"]): item["AvailabilityZones"] for item in answers.groups}
     read: dict[str, GroupActivities] = {}
     for activity in activities.values():

@@ -130,7 +130,7 @@ def windows_of(history: History, outages: Sequence[Outage]) -> list[Window]:
 def _calm_before(groups: Sequence[GroupHistory], at: int) -> int:
     """Return a second at which no node comes."""
     while coming := [launch for group in groups for launch in group.coming_at(at)]:
-        at = min(launch.began if launch.ordered is None else launch.ordered for launch in coming) - BEFORE
+        at = min(launch.since for launch in coming) - BEFORE
     return at
 
 

@@ -1,8 +1,7 @@
 """Play the hours around outages without and with Evenkeel, and compare the first with what happened."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import fmean, median
 from typing import Any
@@ -13,7 +12,7 @@ from evenkeel.domain.model.groups import State
 from evenkeel.texts.english import rfc3339
 from evenkeel_cli.lookback.activities import text_of
 from evenkeel_cli.lookback.demand import Need, has_or_gets, need_of, waiting
-from evenkeel_cli.lookback.history import GroupHistory, History, area, level_at, total
+from evenkeel_cli.lookback.history import GroupHistory, History, area, level_at, moment, total
 from evenkeel_cli.lookback.outages import BEFORE, Outage, Window
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from evenkeel_cli.simulation.engine import STATIC, GroupSnapshot, Record, Run, Snapshot, Variant, play, variants_of
@@ -52,9 +51,14 @@ class Answer:
     scenario: Mapping[str, Any] | None = None
 
     @property
+    def usual(self) -> Figures:
+        """Return the medians of the replays without Evenkeel."""
+        return Figures(round(median(one.waiting for one in self.alone)), round(median(one.nodes for one in self.alone)))
+
+    @property
     def is_same(self) -> bool:
         """Return True if Evenkeel would have changed no waiting that is worth a word."""
-        usual = median(one.waiting for one in self.alone)
+        usual = self.usual.waiting
         return all(abs(one.waiting - usual) <= max(_LITTLE, _SAME * usual) for one in self.evenkeel)
 
 
@@ -68,18 +72,15 @@ def answer(history: History, window: Window) -> Answer:
         return Answer(window, happened, missing=missing, full=full)
     documents = [scenario_document(history, window, needs, shift, _LIKELY) for shift in _SHIFTS]
     alone = tuple(_figures(_play(document, Variant(name=STATIC, evenkeel=False))) for document in documents)
-    if off := tuple(_off(happened, alone)):
-        return Answer(window, happened, alone=alone, missing=off, full=full, scenario=documents[0])
+    found = Answer(window, happened, alone=alone, full=full, scenario=documents[0])
+    if off := tuple(_off(happened, found.usual)):
+        return replace(found, missing=off)
     ends = [scenario_document(history, window, needs, 0, end) for end in (_EARLIEST, _LATEST)]
     runs = [_play(document, None) for document in ends]
-    return Answer(
-        window,
-        happened,
-        alone=alone,
+    return replace(
+        found,
         evenkeel=tuple(_figures(run) for run in runs),
-        full=full,
         records=(_record_of(history, window, needs, runs[0].scenario), runs[0]),
-        scenario=documents[0],
     )
 
 
@@ -144,18 +145,17 @@ def _stuck_at(group: GroupHistory, window: Window) -> int | None:
     return found
 
 
-def _off(happened: Figures, alone: Sequence[Figures]) -> Iterable[str]:
+def _off(happened: Figures, usual: Figures) -> Iterable[str]:
     """Yield how far the replay without Evenkeel is from what happened, if that is too far."""
-    waited, nodes = median(one.waiting for one in alone), median(one.nodes for one in alone)
-    if abs(waited - happened.waiting) > max(_LITTLE, WAITING_OFF * happened.waiting):
+    if abs(usual.waiting - happened.waiting) > max(_LITTLE, WAITING_OFF * happened.waiting):
         yield (
-            f"a replay without Evenkeel waits {waited / 60:.0f} node-minutes, {happened.waiting / 60:.0f} were seen: "
-            "missing may be bound pods, former bounds, flags of the autoscaler, or another writer"
+            f"a replay without Evenkeel waits {usual.waiting / 60:.0f} node-minutes, {happened.waiting / 60:.0f} were "
+            "seen: missing may be bound pods, former bounds, flags of the autoscaler, or another writer"
         )
-    elif abs(nodes - happened.nodes) > HOURS_OFF * happened.nodes:
+    elif abs(usual.nodes - happened.nodes) > HOURS_OFF * happened.nodes:
         yield (
-            f"a replay without Evenkeel has {nodes / _HOUR:.1f} node-hours, {happened.nodes / _HOUR:.1f} were seen: "
-            "missing may be pods that keep nodes, scale-down flags, or another writer"
+            f"a replay without Evenkeel has {usual.nodes / _HOUR:.1f} node-hours, {happened.nodes / _HOUR:.1f} were "
+            "seen: missing may be pods that keep nodes, scale-down flags, or another writer"
         )
 
 
@@ -213,9 +213,9 @@ def scenario_document(
     zones = sorted({zone for pool in needs for group in history.of_pool(pool) for zone in group.zones})
     quota = [outage for outage in window.outages if not outage.zone]
     return {
-        "name": f"{history.source} {_date(start)}"[:100],
+        "name": f"{history.source} {moment(start):%Y-%m-%d %H:%M}"[:100],
         "flavour": AUTO_SCALING,
-        "start": rfc3339(datetime.fromtimestamp(start, UTC)),
+        "start": rfc3339(moment(start)),
         "duration": write_duration(window.until - start),
         "seed": shift + 1,
         "zones": [_zone(history, window, zone) for zone in zones],
@@ -306,7 +306,3 @@ def _steps(need: Need, start: int) -> list[dict[str, Any]]:
     changes = [next(same) for _, same in groupby(need.levels, key=lambda level: level.nodes)]
     times = [0, *(level.at - start for level in changes[1:])]
     return [{"at": write_duration(at), "nodes": max(0, level.nodes)} for at, level in zip(times, changes, strict=True)]
-
-
-def _date(at: int) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}"
