@@ -56,10 +56,16 @@ class Answer:
         return Figures(round(median(one.waiting for one in self.alone)), round(median(one.nodes for one in self.alone)))
 
     @property
-    def is_same(self) -> bool:
-        """Return True if Evenkeel would have changed no waiting that is worth a word."""
+    def verdict(self) -> str:
+        """Return whether Evenkeel would have changed waiting: none, nothing, unsure or changed.
+
+        It is unsure if it depends on what is unknown, such as when a quota had room again.
+        """
+        if self.missing:
+            return "none"
         usual = self.usual.waiting
-        return all(abs(one.waiting - usual) <= max(_LITTLE, _SAME * usual) for one in self.evenkeel)
+        same = [abs(one.waiting - usual) <= max(_LITTLE, _SAME * usual) for one in self.evenkeel]
+        return "nothing" if all(same) else "unsure" if any(same) else "changed"
 
 
 def answer(history: History, window: Window) -> Answer:

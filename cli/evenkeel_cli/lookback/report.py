@@ -172,14 +172,16 @@ def _at_least(answers: Sequence[Answer]) -> str:
 
 
 def _effect(judged: Sequence[Answer]) -> str:
-    if all(answer.is_same for answer in judged):
+    verdicts = {answer.verdict for answer in judged}
+    if verdicts == {"nothing"}:
         return "Evenkeel would have changed nothing worth naming."
     alone, own = (_sum(getattr(answer, which) for answer in judged) for which in ("alone", "evenkeel"))
     usual = median(one.nodes for one in alone)
     more = _range([one.nodes - usual for one in own], _HOUR, ".1f")
     at_least = _at_least(judged)
+    start = "With Evenkeel," if "changed" in verdicts else "Evenkeel may have changed nothing: with it,"
     return (
-        f"With Evenkeel, pods would have waited {at_least}{_range([one.waiting for one in own])} node-minutes instead "
+        f"{start} pods would have waited {at_least}{_range([one.waiting for one in own])} node-minutes instead "
         f"of {at_least}{_range([one.waiting for one in alone])} in the replay, with {more} more node-hours."
     )
 
@@ -212,7 +214,7 @@ def _answer_json(number: int, answer: Answer) -> dict[str, Any]:
         "happened": figures(answer.happened),
         "replay": [figures(one) for one in answer.alone],
         "evenkeel": [figures(one) for one in answer.evenkeel],
-        "verdict": "none" if answer.missing else "nothing" if answer.is_same else "changed",
+        "verdict": answer.verdict,
         "missing": [*answer.missing],
         "atMaxima": [*answer.full],
     }
