@@ -100,7 +100,8 @@ def read_history(answers: Answers, days: int, now: datetime | None) -> History:
         _group(item, read.get(name, GroupActivities(since)), pools[name], trail.get(name, ()), lost[pools[name]])
         for name, item in described.items()
     ]
-    unknown = [] if answers.events else [_NO_TRAIL]
+    unknown = [f"what {command} prints, which is not read here" for command in dict.fromkeys(answers.unused)]
+    unknown += [] if answers.events else [_NO_TRAIL]
     if deleted:
         more = f" and {len(deleted) - 1} more" if len(deleted) > 1 else ""
         unknown.append(

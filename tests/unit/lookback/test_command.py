@@ -243,6 +243,12 @@ def test_cloudtrail_tells_former_bounds(files: Callable[..., list[str]], tmp_pat
     assert history.unknown == ()
 
 
+def test_an_answer_of_another_command_is_named() -> None:
+    read = Answers()
+    read.read_files([*small(), ("instances.json", '{"Reservations": []}')])
+    assert "what aws ec2 describe-instances prints, which is not read here" in read_history(read, 28, None).unknown
+
+
 def test_managed_node_groups_are_enough_beside_the_activities() -> None:
     (_, text), (_, activities) = small()
     node_groups = [
