@@ -243,6 +243,21 @@ def test_cloudtrail_tells_former_bounds(files: Callable[..., list[str]], tmp_pat
     assert history.unknown == ()
 
 
+def test_a_group_that_spans_zones_keeps_no_verdict_from_other_pools(files: Callable[..., list[str]]) -> None:
+    def spot(document: dict[str, Any]) -> None:
+        tags = [{"Key": "evenkeel.dev/pool", "Value": "spot"}]
+        zones = ["eu-west-1a", "eu-west-1b"]
+        group = {**document["AutoScalingGroups"][0], "AvailabilityZones": zones, "Tags": tags, "Instances": []}
+        document["AutoScalingGroups"].append({**group, "AutoScalingGroupName": "spot"})
+
+    def refused(document: dict[str, Any]) -> None:
+        failed = next(one for one in document["Activities"] if one["StatusCode"] == "Failed")
+        document["Activities"].append({**failed, "ActivityId": "spot", "AutoScalingGroupName": "spot"})
+
+    document = json.loads(lookback(*files(groups=spot, activities=refused), "-o", "json", code=4).stdout)
+    assert {row["pools"][0]: row["verdict"] for row in document["rows"]} == {"workers": "changed", "spot": "none"}
+
+
 def test_an_answer_of_another_command_is_named() -> None:
     read = Answers()
     read.read_files([*small(), ("instances.json", '{"Reservations": []}')])
