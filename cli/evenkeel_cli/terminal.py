@@ -55,9 +55,7 @@ class LookbackForm(StrEnum):
     """The output format of `evenkeel lookback`."""
 
     TABLE = "table"
-    WIDE = "wide"
     JSON = "json"
-    YAML = "yaml"
     SCENARIO = "scenario"
 
 

@@ -10,19 +10,20 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from evenkeel.adapters.auto_scaling.read import failure_of
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.values import quote
-from evenkeel_cli.lookback.history import Doubt, KnownBounds, Launch, Levels, Order, Refusal, levels
+from evenkeel_cli.lookback.history import Doubt, KnownBounds, Launch, Levels, Order, Refusal, levels, moment
 
 _DESCRIPTION = re.compile(
     r"(?P<verb>Launching a new EC2 instance|Attaching an existing EC2 instance|Terminating EC2 instance"
     r"|Detaching EC2 instance)(?: from warm pool)?(?:: (?P<id>i-\w+))?"
 )
-_NO_NODES = ("into warm pool", "Standby", "instance refresh")  # activities that neither add nor remove a node
+# Activities that neither add nor remove a node.
+_NO_NODES = ("into warm pool", "Standby", "instance refresh", "Updating load balancers")
 _STATEMENT = re.compile(
     r"At (?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ) (?P<text>.*?)(?=\s*At \d{4}-\d\d-\d\dT|\Z)", re.DOTALL
 )
@@ -53,6 +54,7 @@ class GroupActivities:
     """The activities of a group, added one by one in any order, and the instances that it has now."""
 
     since: int
+    only_zone: str = ""  # the zone of each activity, if its details have none
     instances: dict[str, _Instance] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
     changes: dict[tuple[int, int, int], None] = field(default_factory=dict)  # (at, from, to), each once
@@ -72,11 +74,11 @@ class GroupActivities:
         if any(part in description for part in _NO_NODES):
             return
         found = _DESCRIPTION.match(description)
-        if found is None or (cause and _STATEMENT.search(cause) is None):
-            self.unread.append(description if found is None else cause)
+        if found is None or _STATEMENT.search(cause) is None:
+            self.unread.append(description if found is None else cause or "no Cause")
         if found is None:
             return
-        zone = _zone(activity)
+        zone = _zone(activity) or self.only_zone
         if zone:
             self.zones.add(zone)
         if found["verb"].startswith(("Launching", "Attaching")):
@@ -271,4 +273,4 @@ def second(moment: datetime) -> int:
 
 def text_of(at: int) -> str:
     """Return a second as text."""
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}Z"
+    return f"{moment(at):%Y-%m-%d %H:%M}Z"

@@ -22,7 +22,7 @@ from evenkeel_cli.lookback.history import Doubt, GroupHistory, History, KnownBou
 SOURCE = "Auto Scaling"
 _DAY = 86400
 _PAGE = 100
-_LONGEST = 42  # days that AWS keeps activities
+LONGEST = 42  # days that AWS keeps activities
 _WRITES = ("SetDesiredCapacity", "UpdateAutoScalingGroup")
 _NO_TRAIL = "former bounds of groups, and desired capacities that fell without an activity (CloudTrail has both)"
 
@@ -33,6 +33,7 @@ class Answers(AwsDocuments):
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Mapping[str, Any]] = []
+        self.has_activities = False  # an answer about activities is given, which may be empty
         self.cut_before = 0  # a file with one page of activities has none before this second
 
     def read_files(self, files: Sequence[tuple[str, str]]) -> None:
@@ -56,6 +57,7 @@ class Answers(AwsDocuments):
         answer = answer_of(document)
         if answer is None:
             return ["no answer of the AWS command line: give describe-scaling-activities with --output json"]
+        self.has_activities |= "Activities" in answer
         before = len(self.activities)
         faults = self.add(answer)
         if not faults and len(page := self.activities[before:]) == _PAGE:
@@ -71,13 +73,18 @@ def read_history(answers: Answers, days: int, now: datetime | None) -> History:
     activities = {activity["ActivityId"]: activity for activity in answers.activities}  # of two copies, the later
     times = [moment for one in activities.values() for moment in (one["StartTime"], one.get("EndTime")) if moment]
     until = second(now or max(times, default=datetime.now(UTC)))
-    since = until - min(days, _LONGEST) * _DAY
+    if times and until < second(min(times)):
+        raise ConfigError([f"--now is before the first activity, {text_of(second(min(times)))}: choose a later time"])
+    since = until - min(days, LONGEST) * _DAY
+    zones = {str(item["AutoScalingGroupName"]): item["AvailabilityZones"] for item in answers.groups}
     read: dict[str, GroupActivities] = {}
     for activity in activities.values():
         if since <= second(activity["StartTime"]):
-            read.setdefault(str(activity["AutoScalingGroupName"]), GroupActivities(since)).add(activity)
+            name = str(activity["AutoScalingGroupName"])
+            only_zone = zones[name][0] if len(zones.get(name, ())) == 1 else ""
+            read.setdefault(name, GroupActivities(since, only_zone)).add(activity)
     described = _described(answers, read)
-    _refuse_misfits(answers, described, is_empty=not activities)
+    _refuse_misfits(answers, described, read)
     pools, trail = _pools(described), _trail(answers.events)
     for pool in set(pools.values()):
         members = [read[name] for name in described if pools[name] == pool and name in read]
@@ -86,14 +93,15 @@ def read_history(answers: Answers, days: int, now: datetime | None) -> History:
             group.find_hidden(times)
     deleted = sorted(read.keys() - {str(item["AutoScalingGroupName"]) for item in answers.groups} - described.keys())
     lost = {pool: _lost(pool, deleted, read) for pool in pools.values()}
-    if all(activity["StatusCode"] == "Failed" for activity in activities.values()):
+    if activities and all(activity["StatusCode"] == "Failed" for activity in activities.values()):
         filtered = Doubt(until + 1, "all activities have failed: print them without a filter on Status")
         lost = {pool: (*doubts, filtered) for pool, doubts in lost.items()}
     groups = [
         _group(item, read.get(name, GroupActivities(since)), pools[name], trail.get(name, ()), lost[pools[name]])
         for name, item in described.items()
     ]
-    unknown = [] if answers.events else [_NO_TRAIL]
+    unknown = [f"what {command} prints, which is not read here" for command in dict.fromkeys(answers.unused)]
+    unknown += [] if answers.events else [_NO_TRAIL]
     if deleted:
         more = f" and {len(deleted) - 1} more" if len(deleted) > 1 else ""
         unknown.append(
@@ -146,18 +154,23 @@ def _described(answers: Answers, read: Mapping[str, GroupActivities]) -> dict[st
     }
 
 
-def _refuse_misfits(answers: Answers, described: Mapping[str, Mapping[str, Any]], *, is_empty: bool) -> None:
-    arns = (str(item.get("AutoScalingGroupARN") or "").split(":") for item in described.values())
+def _refuse_misfits(
+    answers: Answers, described: Mapping[str, Mapping[str, Any]], read: Mapping[str, GroupActivities]
+) -> None:
+    every = (*described.values(), *answers.activities)
+    arns = (str(item.get("AutoScalingGroupARN") or "").split(":") for item in every)
     places = sorted({f"{arn[4]} {arn[3]}" for arn in arns if len(arn) > 4})
     if len(places) > 1:
-        raise ConfigError([f"the Auto Scaling groups are of {', '.join(places)}: look back at one account and Region"])
+        raise ConfigError([f"the answers are of {', '.join(places)}: look back at one account and Region"])
     if not described and not answers.groups:
         raise ConfigError(["no group is described: add the answer of aws autoscaling describe-auto-scaling-groups"])
     if not described:
         tags = "eks:…, kubernetes.io/cluster/…, k8s.io/cluster-autoscaler/… or evenkeel.dev/…"
         raise ConfigError([f"none of {len(answers.groups)} groups is of a cluster's workers: none has a tag {tags}"])
-    if is_empty:
+    if not answers.has_activities:
         raise ConfigError(["no activity is given: add the answer of aws autoscaling describe-scaling-activities"])
+    if read and not read.keys() & {*described, *(str(item["AutoScalingGroupName"]) for item in answers.groups)}:
+        raise ConfigError(["no activity is of a described group: give answers of one account and Region"])
 
 
 def _pools(described: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

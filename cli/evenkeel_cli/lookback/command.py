@@ -10,7 +10,7 @@ import typer
 from evenkeel.domain.model.values import quote
 from evenkeel_cli.auto_scaling import own_session
 from evenkeel_cli.inputs import file_name, read_moment, read_text
-from evenkeel_cli.lookback.auto_scaling import Answers, read_history
+from evenkeel_cli.lookback.auto_scaling import LONGEST, Answers, read_history
 from evenkeel_cli.lookback.history import History
 from evenkeel_cli.lookback.live import SlowReader, read_live
 from evenkeel_cli.lookback.metrics import read_history as read_metrics
@@ -23,7 +23,6 @@ from evenkeel_cli.terminal import LookbackForm, Output, fail, progress, say_docu
 
 _NO_VERDICT = 4
 _MOST_PLAYED = 750 * 3600  # seconds of a pool that less than two minutes of CPU are enough for
-_LONGEST = 42
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,21 +47,20 @@ def lookback_command(inputs: Inputs, row: int | None, output: LookbackForm, plot
     chosen = report.chosen(row)
     if row is not None and chosen is None:
         fail([f"--row is {row}: the table has {len(report.answers)} rows"])
+    why = chosen.missing[0] if chosen is not None and chosen.missing else "no launch was refused"
     if plot is not None:
         if chosen is None or not chosen.records:
-            why = chosen.missing[0] if chosen is not None and chosen.missing else "no launch was refused"
             fail([f"--plot: there is nothing to draw: {why}"], _NO_VERDICT)
         write_plot(chosen.records, plot)
     match output:
-        case LookbackForm.JSON | LookbackForm.YAML:
-            say_document(report.json(), Output(output.value))
+        case LookbackForm.JSON:
+            say_document(report.json(), Output.JSON)
         case LookbackForm.SCENARIO:
             if chosen is None or chosen.scenario is None:
-                why = chosen.missing[0] if chosen is not None and chosen.missing else "no launch was refused"
                 fail([f"-o scenario: there is no scenario: {why}"], _NO_VERDICT)
             say_document(chosen.scenario, Output.YAML)
         case _:
-            report.print(terminal(Output(output.value)))
+            report.print(terminal(Output.TABLE))
     if not report.has_verdict:
         raise typer.Exit(_NO_VERDICT)
 
@@ -71,8 +69,8 @@ def queries_command(source: str, days: int, now: str | None) -> None:
     """Print the queries for a source."""
     if source not in EXPORTERS:
         fail([f"--print-queries is {quote(source)}: choose {', '.join(EXPORTERS)}"])
-    if not 1 <= days <= _LONGEST:
-        fail([f"--days is {days}: choose 1 to {_LONGEST}"])
+    if not 1 <= days <= LONGEST:
+        fail([f"--days is {days}: choose 1 to {LONGEST}"])
     for line in print_queries(source, days, read_moment(now)):
         typer.echo(line)
 
@@ -80,8 +78,8 @@ def queries_command(source: str, days: int, now: str | None) -> None:
 def _read(inputs: Inputs) -> History:
     if bool(inputs.file) == inputs.auto_scaling:
         fail(["give answers of the AWS command line or of Prometheus with -f, or --auto-scaling to read AWS itself"])
-    if not 1 <= inputs.days <= _LONGEST:
-        fail([f"--days is {inputs.days}: choose 1 to {_LONGEST}, since AWS keeps activities for six weeks"])
+    if not 1 <= inputs.days <= LONGEST:
+        fail([f"--days is {inputs.days}: choose 1 to {LONGEST}, since AWS keeps activities for six weeks"])
     if inputs.rate <= 0:
         fail([f"--calls-per-second is {inputs.rate:g}: choose more than 0"])
     if inputs.file and (inputs.cache or inputs.role_arn):

@@ -37,19 +37,13 @@ class Need:
 
     levels: Levels
     bound: tuple[str, ...]
+    bound_full: tuple[str, ...]  # those of them that filled their group: more pods may have waited
     balances: bool  # the autoscaler spreads an order over zones (--balance-similar-node-groups)
 
 
 def need_of(groups: Sequence[GroupHistory], since: int, until: int) -> Need:
     """Return what a pool's pods needed between two seconds."""
     return _Reader(groups, since, until).read()
-
-
-def bound_at_maximum(groups: Sequence[GroupHistory], since: int, until: int) -> tuple[str, ...]:
-    """Return orders that only pods bound to a zone explain, and that filled their group: more pods may have waited."""
-    reader = _Reader(groups, since, until)
-    reader.read()
-    return tuple(reader.bound_full)
 
 
 def waves_of(groups: Sequence[GroupHistory], since: int, until: int) -> list[Wave]:
@@ -87,7 +81,7 @@ class _Reader:
         self._balances = balances(groups)
         self._is_sampled = any(group.requested for group in groups)
         self._bound: list[str] = []
-        self.bound_full: list[str] = []
+        self._bound_full: list[str] = []
 
     def read(self) -> Need:
         events: list[tuple[int, Wave | None]] = [(wave.at, wave) for wave in waves_of(self._groups, 0, self._until)]
@@ -112,7 +106,12 @@ class _Reader:
             following = events[number + 1][0] if number + 1 < len(events) else self._until
             if following - at > silent and need > self._needed(at + silent) and self._has_room(at + silent):
                 need = found[at + silent // 2] = self._needed(at + silent)
-        return Need(tuple(Level(at, nodes) for at, nodes in found.items()), tuple(self._bound), self._balances)
+        return Need(
+            tuple(Level(at, nodes) for at, nodes in found.items()),
+            tuple(self._bound),
+            tuple(self._bound_full),
+            self._balances,
+        )
 
     def _needed(self, at: int, *, with_coming: bool = True) -> int:
         """Return the nodes that run or come at a second, without those that are removed ten minutes later."""
@@ -186,7 +185,7 @@ class _Reader:
                 f"{emptier[0].name} had {has_or_gets(emptier[0], wave.at)} and room"
             )
             if order.total >= group.bounds_at(order.at).max:
-                self.bound_full.append(self._bound[-1])
+                self._bound_full.append(self._bound[-1])
 
 
 def first_refusal(group: GroupHistory, order: Order) -> int | None:

@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from operator import attrgetter
 
@@ -61,10 +62,10 @@ class Launch:
     began: int
     runs: int
 
-    def comes_at(self, second: int) -> bool:
-        """Return True if the node is ordered, and does not run yet."""
-        since = self.began if self.ordered is None else self.ordered
-        return since <= second < self.runs
+    @property
+    def since(self) -> int:
+        """Return since when the node is awaited."""
+        return self.began if self.ordered is None else self.ordered
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class GroupHistory:
         began = attrgetter("began")
         first = bisect_right(self.launches, second - _LONGEST_LAUNCH, key=began)
         last = bisect_right(self.launches, second + _LONGEST_WAIT, key=began)
-        return [launch for launch in self.launches[first:last] if launch.comes_at(second)]
+        return [launch for launch in self.launches[first:last] if launch.since <= second < launch.runs]
 
     def bounds_at(self, second: int) -> KnownBounds:
         """Return the bounds at a second."""
@@ -137,6 +138,11 @@ class History:
     def of_pool(self, pool: str) -> tuple[GroupHistory, ...]:
         """Return the groups of a pool."""
         return tuple(group for group in self.groups if group.pool == pool)
+
+
+def moment(at: int) -> datetime:
+    """Return a second as a time."""
+    return datetime.fromtimestamp(at, UTC)
 
 
 def levels(start: int, first: int, changes: Iterable[tuple[int, int]]) -> Levels:

@@ -66,6 +66,7 @@ def read_live(reader: SlowReader, days: int, cache: Path | None, now: datetime) 
         AccessError, ClusterUnavailableError, CommandError: AWS does not answer, or the cache cannot be written.
     """
     answers = Answers()
+    answers.has_activities = True
     answers.groups += reader.pages("describe_auto_scaling_groups", "AutoScalingGroups")
     start = (now - timedelta(days=days)).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     with progress("activities", "days", days + 1) as report:

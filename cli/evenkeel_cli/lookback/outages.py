@@ -111,7 +111,17 @@ def _nodes(groups: Sequence[GroupHistory], zone: str, at: int) -> int:
 
 
 def windows_of(history: History, outages: Sequence[Outage]) -> list[Window]:
-    """Return the hours around the outages. Hours that overlap are one window."""
+    """Return the hours around the outages in order of time. Hours that overlap are one window.
+
+    Pools with a group that spans zones have windows of their own, because there is no verdict about them.
+    """
+    spanning = {group.pool for group in history.groups if len(group.zones) > 1}
+    windows = _windows(history, [outage for outage in outages if outage.pool not in spanning])
+    windows += _windows(history, [outage for outage in outages if outage.pool in spanning])
+    return sorted(windows, key=lambda window: window.since)
+
+
+def _windows(history: History, outages: Sequence[Outage]) -> list[Window]:
     windows: list[Window] = []
     for outage in outages:
         groups = history.of_pool(outage.pool)
@@ -130,7 +140,7 @@ def windows_of(history: History, outages: Sequence[Outage]) -> list[Window]:
 def _calm_before(groups: Sequence[GroupHistory], at: int) -> int:
     """Return a second at which no node comes."""
     while coming := [launch for group in groups for launch in group.coming_at(at)]:
-        at = min(launch.began if launch.ordered is None else launch.ordered for launch in coming) - BEFORE
+        at = min(launch.since for launch in coming) - BEFORE
     return at
 
 

@@ -1,8 +1,7 @@
 """Play the hours around outages without and with Evenkeel, and compare the first with what happened."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import fmean, median
 from typing import Any
@@ -10,9 +9,11 @@ from typing import Any
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import State
 from evenkeel.texts.english import rfc3339
+from evenkeel_cli.lookback.activities import text_of
 from evenkeel_cli.lookback.demand import Need, has_or_gets, need_of, waiting
-from evenkeel_cli.lookback.history import GroupHistory, History, area, level_at, total
+from evenkeel_cli.lookback.history import GroupHistory, History, area, level_at, moment, total
 from evenkeel_cli.lookback.outages import BEFORE, Outage, Window
+from evenkeel_cli.simulation.autoscaler_model import Flags
 from evenkeel_cli.simulation.engine import STATIC, GroupSnapshot, Record, Run, Snapshot, Variant, play, variants_of
 from evenkeel_cli.simulation.history import refusal_of
 from evenkeel_cli.simulation.measures import measure
@@ -44,36 +45,47 @@ class Answer:
     alone: tuple[Figures, ...] = ()
     evenkeel: tuple[Figures, ...] = ()
     missing: tuple[str, ...] = ()  # why there is no verdict, as sentences
+    full: tuple[str, ...] = ()  # the pools whose pods needed all nodes that the maxima allow, and perhaps more
     records: tuple[Record, ...] = ()  # what happened, and one run with Evenkeel
     scenario: Mapping[str, Any] | None = None
 
     @property
-    def is_same(self) -> bool:
-        """Return True if Evenkeel would have changed no waiting that is worth a word."""
-        usual = median(one.waiting for one in self.alone)
-        return all(abs(one.waiting - usual) <= max(_LITTLE, _SAME * usual) for one in self.evenkeel)
+    def usual(self) -> Figures:
+        """Return the medians of the replays without Evenkeel."""
+        return Figures(round(median(one.waiting for one in self.alone)), round(median(one.nodes for one in self.alone)))
+
+    @property
+    def verdict(self) -> str:
+        """Return whether Evenkeel would have changed waiting: none, nothing, unsure or changed.
+
+        It is unsure if it depends on what is unknown, such as when a quota had room again.
+        """
+        if self.missing:
+            return "none"
+        usual = self.usual.waiting
+        same = [abs(one.waiting - usual) <= max(_LITTLE, _SAME * usual) for one in self.evenkeel]
+        return "nothing" if all(same) else "unsure" if any(same) else "changed"
 
 
 def answer(history: History, window: Window) -> Answer:
     """Play a window."""
     needs = {pool: need_of(history.of_pool(pool), window.since, window.until) for pool in window.pools}
     happened = _happened(history, window, needs)
+    full = tuple(pool for pool, need in needs.items() if _is_full(history.of_pool(pool), need))
     missing = tuple(dict.fromkeys(_missing(history, window, needs)))
     if missing:
-        return Answer(window, happened, missing=missing)
+        return Answer(window, happened, missing=missing, full=full)
     documents = [scenario_document(history, window, needs, shift, _LIKELY) for shift in _SHIFTS]
     alone = tuple(_figures(_play(document, Variant(name=STATIC, evenkeel=False))) for document in documents)
-    if off := tuple(_off(happened, alone)):
-        return Answer(window, happened, alone=alone, missing=off, scenario=documents[0])
+    found = Answer(window, happened, alone=alone, full=full, scenario=documents[0])
+    if off := tuple(_off(happened, found.usual)):
+        return replace(found, missing=off)
     ends = [scenario_document(history, window, needs, 0, end) for end in (_EARLIEST, _LATEST)]
     runs = [_play(document, None) for document in ends]
-    return Answer(
-        window,
-        happened,
-        alone=alone,
+    return replace(
+        found,
         evenkeel=tuple(_figures(run) for run in runs),
         records=(_record_of(history, window, needs, runs[0].scenario), runs[0]),
-        scenario=documents[0],
     )
 
 
@@ -100,6 +112,11 @@ def _happened(history: History, window: Window, needs: Mapping[str, Need]) -> Fi
     return Figures(waited, nodes)
 
 
+def _is_full(groups: Sequence[GroupHistory], need: Need) -> bool:
+    """Return True if pods once needed all nodes that the maxima allow. What they needed above is unseen."""
+    return any(level.nodes >= sum(group.bounds_at(level.at).max for group in groups) for level in need.levels)
+
+
 def _missing(history: History, window: Window, needs: Mapping[str, Need]) -> Iterable[str]:
     """Yield why a window cannot be played."""
     if history.step > 60:
@@ -114,22 +131,38 @@ def _missing(history: History, window: Window, needs: Mapping[str, Need]) -> Ite
             if len(group.zones) > 1:
                 zones = ", ".join(group.zones)
                 yield f"{group.name} spans {zones}, so Evenkeel writes no bounds: it changes nothing until you split it"
+            if (stuck := _stuck_at(group, window)) is not None:
+                yield (
+                    f"refusals kept {group.name} below its minimum until {text_of(stuck)}: cluster-autoscaler then "
+                    "orders nothing in any group (kubernetes/autoscaler#4760), so the need of pods is unseen"
+                )
         if need.bound:
             yield f"pods of {pool} may be bound to a zone, or its zones are not balanced: {need.bound[0]}"
 
 
-def _off(happened: Figures, alone: Sequence[Figures]) -> Iterable[str]:
+def _stuck_at(group: GroupHistory, window: Window) -> int | None:
+    """Return a second until which refusals kept a group below its minimum for the provision timeout; None: none did."""
+    found = None
+    for refusal in group.refusals:
+        since = refusal.at - Flags.provision_timeout
+        nodes = [level.nodes for level in group.running if since < level.at <= refusal.at]
+        nodes.append(level_at(group.running, since))
+        if window.since <= refusal.at < window.until and max(nodes) < group.bounds_at(refusal.at).min:
+            found = refusal.at
+    return found
+
+
+def _off(happened: Figures, usual: Figures) -> Iterable[str]:
     """Yield how far the replay without Evenkeel is from what happened, if that is too far."""
-    waited, nodes = median(one.waiting for one in alone), median(one.nodes for one in alone)
-    if abs(waited - happened.waiting) > max(_LITTLE, WAITING_OFF * happened.waiting):
+    if abs(usual.waiting - happened.waiting) > max(_LITTLE, WAITING_OFF * happened.waiting):
         yield (
-            f"a replay without Evenkeel waits {waited / 60:.0f} node-minutes, {happened.waiting / 60:.0f} were seen: "
-            "missing may be bound pods, former bounds, flags of the autoscaler, or another writer"
+            f"a replay without Evenkeel waits {usual.waiting / 60:.0f} node-minutes, {happened.waiting / 60:.0f} were "
+            "seen: missing may be bound pods, former bounds, flags of the autoscaler, or another writer"
         )
-    elif abs(nodes - happened.nodes) > HOURS_OFF * happened.nodes:
+    elif abs(usual.nodes - happened.nodes) > HOURS_OFF * happened.nodes:
         yield (
-            f"a replay without Evenkeel has {nodes / _HOUR:.1f} node-hours, {happened.nodes / _HOUR:.1f} were seen: "
-            "missing may be pods that keep nodes, scale-down flags, or another writer"
+            f"a replay without Evenkeel has {usual.nodes / _HOUR:.1f} node-hours, {happened.nodes / _HOUR:.1f} were "
+            "seen: missing may be pods that keep nodes, scale-down flags, or another writer"
         )
 
 
@@ -187,9 +220,9 @@ def scenario_document(
     zones = sorted({zone for pool in needs for group in history.of_pool(pool) for zone in group.zones})
     quota = [outage for outage in window.outages if not outage.zone]
     return {
-        "name": f"{history.source} {_date(start)}"[:100],
+        "name": f"{history.source} {moment(start):%Y-%m-%d %H:%M}"[:100],
         "flavour": history.flavour,
-        "start": rfc3339(datetime.fromtimestamp(start, UTC)),
+        "start": rfc3339(moment(start)),
         "duration": write_duration(window.until - start),
         "seed": shift + 1,
         "zones": [_zone(history, window, zone) for zone in zones],
@@ -280,7 +313,3 @@ def _steps(need: Need, start: int) -> list[dict[str, Any]]:
     changes = [next(same) for _, same in groupby(need.levels, key=lambda level: level.nodes)]
     times = [0, *(level.at - start for level in changes[1:])]
     return [{"at": write_duration(at), "nodes": max(0, level.nodes)} for at, level in zip(times, changes, strict=True)]
-
-
-def _date(at: int) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}"

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
 from rich.console import Console
 
-from evenkeel.texts.english import rfc3339
-from evenkeel_cli.lookback.demand import bound_at_maximum
-from evenkeel_cli.lookback.history import History, area, total
+from evenkeel.texts.english import counted, rfc3339
+from evenkeel_cli.lookback.demand import need_of
+from evenkeel_cli.lookback.history import History, area, moment, total
 from evenkeel_cli.lookback.outages import Outage
 from evenkeel_cli.lookback.replay import Answer, Figures
 from evenkeel_cli.simulation.scenario import write_duration
@@ -45,7 +44,7 @@ class Report:
         return [*dict.fromkeys(doubts)] + [
             f"pods of {pool} may have waited at the maximum of their zone, unseen: {bound[0]}"
             for pool in sorted(pools)
-            if (bound := bound_at_maximum(self.history.of_pool(pool), self.history.since, self.history.until))
+            if (bound := need_of(self.history.of_pool(pool), self.history.since, self.history.until).bound_full)
         ]
 
     def chosen(self, number: int | None) -> Answer | None:
@@ -58,8 +57,8 @@ class Report:
 
     def sentences(self) -> Iterator[str]:
         """Yield what happened, how exact a replay is, and what Evenkeel would have changed."""
-        since, until = _day(self.history.since), _day(self.history.until)
-        groups = f"{_count(len(self.history.groups), 'group')} of {_count(len(self.history.pools), 'pool')}"
+        since, until = (f"{moment(at):%Y-%m-%d}" for at in (self.history.since, self.history.until))
+        groups = f"{counted(len(self.history.groups), 'group')} of {counted(len(self.history.pools), 'pool')}"
         if not self.outages:
             yield f"From {since} to {until}, no launch of {groups} was refused."
             doubts = self.doubts()
@@ -68,9 +67,9 @@ class Report:
             return
         waited = sum(answer.happened.waiting for answer in self.answers)
         yield (
-            f"From {since} to {until}, {_count(len(self.outages), 'outage')} met {groups}: "
-            f"{_count(sum(outage.refused for outage in self.outages), 'launch', 'launches')} refused, "
-            f"and pods waited {waited / _MINUTE:.0f} node-minutes."
+            f"From {since} to {until}, {counted(len(self.outages), 'outage')} met {groups}: "
+            f"{counted(sum(outage.refused for outage in self.outages), 'launch', 'launches')} refused, "
+            f"and pods waited {_at_least(self.answers)}{waited / _MINUTE:.0f} node-minutes."
         )
         judged = [answer for answer in self.answers if not answer.missing]
         yield self._exactness(judged)
@@ -80,9 +79,8 @@ class Report:
     def _exactness(self, judged: Sequence[Answer]) -> str:
         if not judged:
             return "There is no verdict about Evenkeel."
-        alone = [Figures(*(int(median(each)) for each in _pairs(answer.alone))) for answer in judged]
-        waiting = _off(sum(one.waiting for one in alone), sum(one.happened.waiting for one in judged))
-        hours = _off(sum(one.nodes for one in alone), sum(one.happened.nodes for one in judged))
+        waiting = _off(sum(one.usual.waiting for one in judged), sum(one.happened.waiting for one in judged))
+        hours = _off(sum(one.usual.nodes for one in judged), sum(one.happened.nodes for one in judged))
         of = "" if len(judged) == len(self.answers) else f" for {len(judged)} of {len(self.answers)} rows"
         return f"A replay without Evenkeel is {waiting} off in waiting and {hours} in node-hours{of}."
 
@@ -91,9 +89,14 @@ class Report:
         for number, answer in enumerate(self.answers, 1):
             for missing in answer.missing[:2]:
                 yield f"no verdict for {number}: {missing}"
+            if answer.full:
+                yield (
+                    f"at least, for {number}: pods of {', '.join(answer.full)} needed all nodes that the maxima allow, "
+                    "and perhaps more, which Evenkeel cannot give them either"
+                )
         yield from (f"no verdict: {doubt}" for doubt in self.doubts())
         if full := _orders_at_maximum(self.history):
-            yield f"{_count(full, 'order')} filled a group up to its maximum"
+            yield f"{counted(full, 'order')} filled a group up to its maximum"
         if boots := _boots(self.history):
             yield f"a launch took {boots[0]} s, and 95 of 100 at most {boots[1]} s"
         yield "not known: " + "; ".join([*self.history.unknown, *_ALWAYS_UNKNOWN])
@@ -122,11 +125,10 @@ class Report:
     def _cells(self, number: int, answer: Answer) -> list[str]:
         outages, pools = answer.window.outages, answer.window.pools
         first, last = outages[0].since, max(outage.last for outage in outages)
-        replay = [one.waiting for one in answer.alone]
-        usual = median(one.nodes for one in answer.alone) if answer.alone else 0
+        replay, own = [one.waiting for one in answer.alone], answer.evenkeel
         return [
             str(number),
-            f"{datetime.fromtimestamp(first, UTC):%m-%dT%H:%M}",
+            f"{moment(first):%m-%dT%H:%M}",
             write_duration((last - first) // 60 * 60),
             " ".join(
                 [*sorted({self._short(outage.zone) for outage in outages}), *sorted({o.kind.value for o in outages})]
@@ -135,8 +137,8 @@ class Report:
             str(sum(outage.refused for outage in outages)),
             f"{answer.happened.waiting / _MINUTE:.0f}",
             _range(replay).replace(" to ", "-") if replay else "-",
-            "no verdict" if answer.missing else _range([one.waiting for one in answer.evenkeel]).replace(" to ", "-"),
-            "-" if answer.missing else f"{(median(one.nodes for one in answer.evenkeel) - usual) / _HOUR:+.1f}",
+            "no verdict" if answer.missing else _range([each.waiting for each in own]).replace(" to ", "-"),
+            "-" if answer.missing else f"{(median(each.nodes for each in own) - answer.usual.nodes) / _HOUR:+.1f}",
         ]
 
     def _short(self, zone: str) -> str:
@@ -165,15 +167,22 @@ class Report:
         }
 
 
+def _at_least(answers: Sequence[Answer]) -> str:
+    return "at least " if any(answer.full for answer in answers) else ""
+
+
 def _effect(judged: Sequence[Answer]) -> str:
-    if all(answer.is_same for answer in judged):
+    verdicts = {answer.verdict for answer in judged}
+    if verdicts == {"nothing"}:
         return "Evenkeel would have changed nothing worth naming."
     alone, own = (_sum(getattr(answer, which) for answer in judged) for which in ("alone", "evenkeel"))
     usual = median(one.nodes for one in alone)
     more = _range([one.nodes - usual for one in own], _HOUR, ".1f")
+    at_least = _at_least(judged)
+    start = "With Evenkeel," if "changed" in verdicts else "Evenkeel may have changed nothing: with it,"
     return (
-        f"With Evenkeel, pods would have waited {_range([one.waiting for one in own])} node-minutes instead of "
-        f"{_range([one.waiting for one in alone])} in the replay, with {more} more node-hours."
+        f"{start} pods would have waited {at_least}{_range([one.waiting for one in own])} node-minutes instead "
+        f"of {at_least}{_range([one.waiting for one in alone])} in the replay, with {more} more node-hours."
     )
 
 
@@ -205,8 +214,9 @@ def _answer_json(number: int, answer: Answer) -> dict[str, Any]:
         "happened": figures(answer.happened),
         "replay": [figures(one) for one in answer.alone],
         "evenkeel": [figures(one) for one in answer.evenkeel],
-        "verdict": "none" if answer.missing else "nothing" if answer.is_same else "changed",
+        "verdict": answer.verdict,
         "missing": [*answer.missing],
+        "atMaxima": [*answer.full],
     }
 
 
@@ -241,21 +251,9 @@ def _boots(history: History) -> tuple[int, ...]:
     return (times[len(times) // 2], times[len(times) * 95 // 100]) if times else ()
 
 
-def _pairs(figures: Sequence[Figures]) -> tuple[list[int], list[int]]:
-    return [one.waiting for one in figures], [one.nodes for one in figures]
-
-
 def _off(replayed: float, seen: float) -> str:
     return f"{abs(replayed - seen) / max(seen, 1) * 100:.1f} %"
 
 
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
 def _moment(at: int) -> str:
-    return rfc3339(datetime.fromtimestamp(at, UTC))
-
-
-def _day(at: int) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
+    return rfc3339(moment(at))

@@ -131,3 +131,13 @@ def test_a_termination_that_is_missing_is_a_doubt_about_what_was_before() -> Non
     (doubt,) = group.doubts("workers-a")
     assert doubt.before == SINCE + 1616
     assert "are missing: print all pages" in doubt.text
+
+
+def test_an_activity_without_a_cause_is_a_doubt() -> None:
+    group = read(activity("Launching a new EC2 instance: i-1", "", 616))
+    assert "unknown text, such as 'no Cause'" in group.doubts("workers-a")[0].text
+
+
+def test_an_update_of_load_balancers_is_neither_a_node_nor_a_doubt() -> None:
+    group = read(activity("Updating load balancers/target groups: Successful. Status Reason: Added: arn", "", 616))
+    assert (seconds(group.running()), group.doubts("workers-a")) == ([(0, 0)], ())

@@ -99,6 +99,14 @@ def test_a_picture_shows_what_happened_above_evenkeel(files: Callable[..., list[
     assert text.index("what happened") < text.index("Evenkeel (Balanced)")
 
 
+def test_waiting_is_at_least_what_is_seen_if_pods_need_all_that_the_maxima_allow(
+    files: Callable[..., list[str]],
+) -> None:
+    output = lookback(*files()).stdout
+    assert "pods waited at least " in output.splitlines()[0]
+    assert "at least, for 1: pods of workers needed all nodes that the maxima allow" in output
+
+
 def test_the_order_of_activities_has_no_effect(files: Callable[..., list[str]]) -> None:
     usual = lookback(*files(), "-o", "json").stdout
     assert lookback(*files(activities=lambda one: one["Activities"].reverse()), "-o", "json").stdout == usual
@@ -115,6 +123,42 @@ def test_what_one_page_may_have_cut_off_is_not_judged(files: Callable[..., list[
     assert any("a file has exactly one page of activities, print all" in one for one in answer["unknown"])
 
 
+def test_details_without_a_zone_are_of_the_only_zone_of_the_group(files: Callable[..., list[str]]) -> None:
+    def strip(document: dict[str, Any]) -> None:
+        for activity in document["Activities"]:
+            del activity["Details"]
+
+    usual = lookback(*files(), "-o", "json").stdout
+    assert lookback(*files(activities=strip), "-o", "json").stdout == usual
+
+
+def test_a_quiet_account_is_told_from_a_missing_answer(files: Callable[..., list[str]]) -> None:
+    lines = lookback(*files(activities=lambda one: one["Activities"].clear())).stdout.splitlines()
+    assert lines[0].endswith("no launch of 2 groups of 1 pool was refused.")
+
+
+def of_another_region(document: dict[str, Any]) -> None:
+    for activity in document["Activities"]:
+        activity["AutoScalingGroupARN"] = "arn:aws:autoscaling:us-east-1:1:autoScalingGroup:x:autoScalingGroupName/x"
+
+
+def of_other_groups(document: dict[str, Any]) -> None:
+    for activity in document["Activities"]:
+        activity["AutoScalingGroupName"] = "web"
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (of_another_region, "look back at one account and Region"),
+        (of_other_groups, "no activity is of a described group: give answers of one account and Region"),
+    ],
+)
+def test_activities_of_another_place_are_refused(files: Callable[..., list[str]], change: Change, fault: str) -> None:
+    (line,) = lookback(*files(activities=change), code=2).stderr.splitlines()
+    assert fault in line
+
+
 def several_zones(document: dict[str, Any]) -> None:
     for group in document["AutoScalingGroups"]:
         group["AvailabilityZones"] = ["eu-west-1a", "eu-west-1b"]
@@ -123,6 +167,10 @@ def several_zones(document: dict[str, Any]) -> None:
 def foreign(document: dict[str, Any]) -> None:
     for activity in document["Activities"]:
         activity["Cause"] = "Weil es so ist."
+
+
+def below_the_minimum(document: dict[str, Any]) -> None:
+    document["AutoScalingGroups"][0]["MinSize"] = 4
 
 
 def only_failures(document: dict[str, Any]) -> None:
@@ -137,6 +185,7 @@ def one_group(document: dict[str, Any]) -> None:
     ("changes", "reason"),
     [
         ({"groups": several_zones}, "spans eu-west-1a, eu-west-1b, so Evenkeel writes no bounds"),
+        ({"groups": below_the_minimum}, "refusals kept workers-eu-west-1a below its minimum"),
         ({"groups": one_group}, "workers-eu-west-1b is deleted, and its bounds and first instances are lost"),
         ({"activities": only_failures}, "all activities have failed: print them without a filter on Status"),
         ({"activities": foreign}, "have an unknown text, such as 'Weil es so ist.'"),
@@ -177,6 +226,7 @@ def test_options_that_do_not_fit_are_one_line(files: Callable[..., list[str]]) -
         (["-f", "x", "--days", "43"], "--days is 43: choose 1 to 42"),
         (["-f", "x", "--cache", "y"], "leave them out with -f"),
         (["--auto-scaling", "--calls-per-second", "0"], "--calls-per-second is 0"),
+        ([*files(), "--now", "2025-01-01T00:00:00Z"], "--now is before the first activity"),
         ([*files(), "--row", "2"], "--row is 2: the table has 1 rows"),
     ]:
         (line,) = lookback(*arguments, code=2).stderr.splitlines()
@@ -194,6 +244,27 @@ def test_cloudtrail_tells_former_bounds(files: Callable[..., list[str]], tmp_pat
     (group,) = [group for group in history.groups if group.name == "workers-eu-west-1b"]
     assert [(known.min, known.max) for known in group.bounds] == [(0, 3), (0, 4)]
     assert history.unknown == ()
+
+
+def test_a_group_that_spans_zones_keeps_no_verdict_from_other_pools(files: Callable[..., list[str]]) -> None:
+    def spot(document: dict[str, Any]) -> None:
+        tags = [{"Key": "evenkeel.dev/pool", "Value": "spot"}]
+        zones = ["eu-west-1a", "eu-west-1b"]
+        group = {**document["AutoScalingGroups"][0], "AvailabilityZones": zones, "Tags": tags, "Instances": []}
+        document["AutoScalingGroups"].append({**group, "AutoScalingGroupName": "spot"})
+
+    def refused(document: dict[str, Any]) -> None:
+        failed = next(one for one in document["Activities"] if one["StatusCode"] == "Failed")
+        document["Activities"].append({**failed, "ActivityId": "spot", "AutoScalingGroupName": "spot"})
+
+    document = json.loads(lookback(*files(groups=spot, activities=refused), "-o", "json", code=4).stdout)
+    assert {row["pools"][0]: row["verdict"] for row in document["rows"]} == {"workers": "changed", "spot": "none"}
+
+
+def test_an_answer_of_another_command_is_named() -> None:
+    read = Answers()
+    read.read_files([*small(), ("instances.json", '{"Reservations": []}')])
+    assert "what aws ec2 describe-instances prints, which is not read here" in read_history(read, 28, None).unknown
 
 
 def test_managed_node_groups_are_enough_beside_the_activities() -> None:
