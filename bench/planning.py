@@ -19,11 +19,25 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy, PoolSettings
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.water_fill import water_fill
-from evenkeel.domain.model.workload import ZONE, Needs, Owner, Pod, TopologySpreadConstraint, Workload
+from evenkeel.domain.model.workload import (
+    HOSTNAME,
+    ZONE,
+    Claim,
+    HostPort,
+    Needs,
+    NodeSelectorTerm,
+    Owner,
+    Pod,
+    PodAffinityTerm,
+    PodVolume,
+    TopologySpreadConstraint,
+    Volume,
+    Workload,
+)
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from tests.builders import NOW, group, in_backoff
-from tests.workloads import group_key, node, pod, pool_offer, selector, template
+from tests.workloads import container, group_key, node, pod, pool_offer, selector, template
 
 _Answer = TypeVar("_Answer")
 
@@ -164,6 +178,14 @@ def one_by_one(buckets: list[Bucket], amount: int) -> list[int]:
 
 # --- demand
 
+# What the kinds of pods depend on, in turns.
+_TRAITS = {
+    "no kind spread over zones": ("",),
+    "every tenth kind spread over zones": ("spread", *[""] * 9),
+    "a mix": ("affinity", "anti_affinity", "port", "volume", "spread", "spread", *[""] * 14),
+    "every kind spread over zones": ("spread",),
+}
+
 
 def demand(fleets: tuple[int, ...] = (10, 100, 1_000, 5_000), rounds: int = 3) -> Rows:
     """Measure scale_up() of pending pods and scale_down() of nodes with 30 pods each, by size.
@@ -171,10 +193,10 @@ def demand(fleets: tuple[int, ...] = (10, 100, 1_000, 5_000), rounds: int = 3) -
     ``check_s`` is the time with the processor share of the function ``check``, ``peak_mib`` the memory so far.
     """
     sizes = ((500, 50, 3), (5_000, 50, 3), (5_000, 500, 3), (5_000, 500, 50))  # pods, kinds of pods, pools
-    for title, spreads in (("no kind", 0), ("every tenth kind", 10), ("every kind", 1)):
-        yield f"scale_up(), {title} spread over zones"
+    for title, traits in _TRAITS.items():
+        yield f"scale_up(), {title}"
         works = {
-            f"{pending} pods of {kinds} kinds, {pools} pools": _growth(pending, kinds, pools, spreads)
+            f"{pending} pods of {kinds} kinds, {pools} pools": _growth(pending, kinds, pools, traits)
             for pending, kinds, pools in sizes
         }
         yield from _work_rows(works, rounds)
@@ -191,17 +213,38 @@ def _work_rows(works: Mapping[str, Callable[[], str]], rounds: int) -> Rows:
 
 
 @cache
-def _needs(kind: int, *, spreads: bool) -> Needs:
+def _needs(kind: int, trait: str) -> Needs:
     """Return what all pods of a kind share, as they do when they are read."""
-    spread = TopologySpreadConstraint(key=ZONE, max_skew=1, selector=selector(f"app in app-{kind}"))
     cpu, memory = f"{100 + kind % 37 * 50}m", f"{128 + kind % 41 * 64}Mi"
-    return pod(cpu=cpu, memory=memory, spread=(spread,) if spreads else ()).needs
+    own, fields = selector(f"app in app-{kind}"), {}
+    match trait:
+        case "spread":
+            fields = {"spread": (TopologySpreadConstraint(key=ZONE, max_skew=1, selector=own),)}
+        case "affinity":
+            fields = {"affinity": (PodAffinityTerm(key=ZONE, selector=own),)}
+        case "anti_affinity":
+            fields = {"anti_affinity": (PodAffinityTerm(key=HOSTNAME, selector=own),)}
+        case "port":
+            fields = {"containers": (container(cpu=cpu, memory=memory, ports=(HostPort(8000 + kind),)),)}
+        case "volume":
+            fields = {"volumes": (PodVolume("data", "persistentVolumeClaim", f"data-{kind}"),)}
+    return pod(cpu=cpu, memory=memory, **fields).needs
 
 
-def _pod(name: str, kind: int, *, spreads: bool = False, **place: Any) -> Pod:
+def _pod(name: str, kind: int, trait: str = "", **place: Any) -> Pod:
     app = f"app-{kind}"
     one = pod(name, namespace=f"team-{kind % 20}", labels={"app": app}, owner=Owner("ReplicaSet", app), **place)
-    return replace(one, needs=_needs(kind, spreads=spreads))
+    return replace(one, needs=_needs(kind, trait))
+
+
+def _volumes(kinds: int) -> Workload:
+    """Return a volume for each kind of pods, in one of three zones."""
+    volumes, claims = [], []
+    for kind in range(kinds):
+        claims.append(Claim(namespace=f"team-{kind % 20}", name=f"data-{kind}", volume=f"pv-{kind}", bound=True))
+        terms = (NodeSelectorTerm(selector(f"{ZONE} in {'abc'[kind % 3]}")),)
+        volumes.append(Volume(name=f"pv-{kind}", driver="ebs.csi.aws.com", terms=terms))
+    return Workload(claims=tuple(claims), volumes=tuple(volumes))
 
 
 def _pool(name: str, **fields: Any) -> PoolOffer:
@@ -210,17 +253,14 @@ def _pool(name: str, **fields: Any) -> PoolOffer:
     return replace(pool, groups=tuple(replace(group, room=1000) for group in pool.groups))
 
 
-def _growth(pending: int, kinds: int, pools: int, spreads: int) -> Callable[[], str]:
-    """Return a scale_up() of pools of ever larger nodes. Every ``spreads``-th kind spreads over zones; 0: none."""
-    waiting = tuple(
-        _pod(f"p{number}", number % kinds, spreads=bool(spreads) and number % kinds % spreads == 0)
-        for number in range(pending)
-    )
+def _growth(pending: int, kinds: int, pools: int, traits: Sequence[str]) -> Callable[[], str]:
+    """Return a scale_up() of pools of ever larger nodes. The kinds take turns with these traits."""
+    waiting = tuple(_pod(f"p{i}", i % kinds, traits[i % kinds % len(traits)]) for i in range(pending))
     sizes = [template(cpu=f"{8 + number}", memory=f"{32 + number * 4}Gi") for number in range(pools)]
     offers = tuple(_pool(f"pool-{number:02}", template=size) for number, size in enumerate(sizes))
 
     def work() -> str:
-        answer = scale_up(Simulation(Workload(pods=waiting), offers, DemandPolicy(), NOW))
+        answer = scale_up(Simulation(replace(_volumes(kinds), pods=waiting), offers, DemandPolicy(), NOW))
         if answer.unmet or not answer.nodes:
             raise RuntimeError(f"{len(answer.unmet)} kinds unmet, {answer.nodes} nodes")
         return f"{answer.nodes} nodes"
