@@ -110,6 +110,10 @@ class ClusterSnapshot:
         """Return True if placed pods of any group affect where this group fits, apart from the resources they use."""
         return pod_group.depends_on_others or (bool(self._rules.anti_terms) and bool(self._rules.of(pod_group)))
 
+    def is_repelled_beyond_hosts(self, pod_group: PodGroup) -> bool:
+        """Return True if a term of anti-affinity, of the group or of placed pods, covers more than a host."""
+        return bool(self._rules.anti_terms) and any(rule.repels_beyond_host for rule in self._rules.of(pod_group))
+
     def failing_filter(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         """Return why one more pod of a group does not fit a node; None: it fits.
 

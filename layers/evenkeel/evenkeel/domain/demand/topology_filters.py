@@ -10,7 +10,7 @@ from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.taints import first_not_tolerated
 from evenkeel.domain.demand.topology_counts import EligibleDomains, SpreadCount, TopologyCount, TopologyCounts
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import PodAffinityTerm, TopologySpreadConstraint
+from evenkeel.domain.model.workload import HOSTNAME, PodAffinityTerm, TopologySpreadConstraint
 
 Namespaces = Mapping[str, Mapping[str, str]]
 """The labels of each namespace, by its name."""
@@ -20,6 +20,8 @@ _NO_LIMIT = 1_000_000_000
 
 class TopologyRule(Protocol):
     """A rule of one pod group that counts pods on other nodes. It reads counts that include all changes."""
+
+    repels_beyond_host: bool  # True: anti-affinity in a larger domain
 
     def room(self, node_info: NodeInfo) -> int:
         """Return how many more pods a node surely takes at once; less than 1: the rule rejects the next pod.
@@ -117,6 +119,8 @@ class TopologyRules:
 class _Spread:
     """A required spread constraint (plugin podtopologyspread). ``own``: how many matching pods one more pod is."""
 
+    repels_beyond_host = False
+
     def __init__(self, constraint: TopologySpreadConstraint, count: SpreadCount, *, own: int) -> None:
         self._constraint, self._count, self._own = constraint, count, own
         self._key, self._skew, self._domains = constraint.key, constraint.max_skew, constraint.min_domains
@@ -189,6 +193,8 @@ class _Affinity:
     matches its own terms is accepted.
     """
 
+    repels_beyond_host = False
+
     def __init__(self, counts: list[TopologyCount], *, selects_own: bool) -> None:
         self._counts, self._selects_own = counts, selects_own
 
@@ -214,6 +220,7 @@ class _Apart:
 
     def __init__(self, count: TopologyCount, rule: Rule, *, selects_own: bool) -> None:
         self._count, self._rule, self._most = count, rule, 1 if selects_own else _NO_LIMIT
+        self.repels_beyond_host = count.key != HOSTNAME
 
     def room(self, node_info: NodeInfo) -> int:
         return 0 if self._count.at(node_info) else self._most
