@@ -180,7 +180,7 @@ class ClusterSnapshot:
         The caller has checked that the node has cpu and memory for one more pod.
         """
         if pod_group.by_shape:
-            if not self._accepts(pod_group, node_info) or not self._may_add(rules, node_info, 1):
+            if not self._accepts(pod_group, node_info):
                 return 0
         elif self.failing_filter(pod_group, node_info) is not None:
             return 0

@@ -94,8 +94,8 @@ class SpreadCount(TopologyCount):
         value = self._domains.domain_of.get(node_info)
         if value is not None:
             before = self.pods[value]
-            after = self.pods[value] = before + count
-            self._levels[after] += 1
+            self.pods[value] = before + count
+            self._levels[before + count] += 1
             self._leave(before)
             if count < 0:
                 self._least = None
