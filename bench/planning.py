@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,7 +35,8 @@ from evenkeel.domain.model.workload import (
 )
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
-from tests.builders import NOW, group, in_backoff
+from tests.builders import MINUTE, NOW, group, in_backoff, machines, refused
+from tests.parts import replace
 from tests.workloads import container, group_key, node, pod, pool_offer, selector, template
 
 _Answer = TypeVar("_Answer")
@@ -62,35 +62,57 @@ def _in_turns(
 def plan_growth(pools: tuple[int, ...] = (10, 100, 1_000, 10_000), rounds: int = 5) -> Rows:
     """Measure plan() per group, with the ratio to ``reference_work()``.
 
-    Quiet pools were planned before, and have not changed since. Each group of an uneven pool changes.
+    ``plan_worlds`` has the kinds of pools. Of 100 pools, each kind is measured.
     """
-    worlds = {f"quiet, {size} pools": quiet_pools(size) for size in pools}
-    worlds |= {f"uneven, {size} pools": uneven_pools(size) for size in pools}
-    worlds |= {
-        "quiet, one pool of 300 groups": quiet_pools(1, 300),
-        "quiet, 300 pools of one group": quiet_pools(300, 1),
-        "quiet, 40 pools of seven groups": quiet_pools(40, 7),
+    worlds = {
+        f"{name}, {size} pools": world
+        for size in pools
+        for name, world in plan_worlds(size).items()
+        if size == 100 or name in ("quiet", "uneven")
     }
-    states = dict.fromkeys(worlds, ClusterState())
-    for name in worlds:
-        if name.startswith("quiet"):
-            states[name] = ClusterState(pools=plan_balanced(worlds[name], ClusterState()).pool_states)
-    fenced = quiet_pools(100)
-    worlds["fenced, 100 pools"] = fenced
-    states["fenced, 100 pools"] = ClusterState(groups={group.key: in_backoff() for group in fenced})
+    worlds |= {
+        "quiet, one pool of 300 groups": _planned(quiet_pools(1, 300)),
+        "quiet, 300 pools of one group": _planned(quiet_pools(300, 1)),
+        "quiet, 40 pools of seven groups": _planned(quiet_pools(40, 7)),
+    }
     works: dict[str, Callable[[], Plan | None]] = {"reference": reference_work}
-    works |= {name: partial(plan_balanced, groups, states[name]) for name, groups in worlds.items()}
-    repeats = {name: max(1, 3_000 // len(groups)) for name, groups in worlds.items()} | {"reference": 10}
+    works |= {name: partial(plan_balanced, *world) for name, world in worlds.items()}
+    repeats = {name: max(1, 3_000 // len(groups)) for name, (groups, _) in worlds.items()} | {"reference": 10}
     for name, seconds, ratios, made in _in_turns(works, rounds, repeats.__getitem__):
         if made is None:
             continue
-        groups = len(worlds[name])
+        groups = len(worlds[name][0])
         if name.startswith("uneven") and len(made.changes) < groups / 2:
             raise RuntimeError(f"{len(made.changes)} of {groups} groups would change")
         yield (
             name,
             {"µs per group": [1e6 * s / groups for s in seconds], "ratio": [1000 * r / groups for r in ratios]},
         )
+
+
+_World = tuple[Sequence[NodeGroup], ClusterState]
+
+
+def plan_worlds(pools: int) -> dict[str, _World]:
+    """Return pools of three groups, and their state, by kind.
+
+    Quiet pools were planned before, and have not changed since. Each group of an uneven pool changes. Each group of a
+    fenced pool has failed. Each group of a waiting pool lacks machines. A refused pool's provider has refused them.
+    """
+    quiet, state = _planned(quiet_pools(pools))
+    short = [replace(group, running=group.requested - 2) for group in quiet]
+    return {
+        "quiet": (quiet, state),
+        "uneven": (uneven_pools(pools), ClusterState()),
+        "fenced": (quiet, replace(state, groups={group.key: in_backoff() for group in quiet})),
+        "waiting": ([machines(group, MINUTE, MINUTE) for group in short], state),
+        "refused": ([refused(group, MINUTE, MINUTE) for group in short], state),
+    }
+
+
+def _planned(groups: Sequence[NodeGroup]) -> _World:
+    """Return groups with the state that a plan of them leaves."""
+    return groups, ClusterState(pools=plan_balanced(groups, ClusterState()).pool_states)
 
 
 def plan_balanced(groups: Sequence[NodeGroup], state: ClusterState) -> Plan:
@@ -107,9 +129,9 @@ class Bucket(NamedTuple):
     tie: int = 0
 
 
-def reference_work() -> None:
+def reference_work(sizes: int = 1_000) -> None:
     """Do a fixed amount of work in plain Python: objects, mappings and sorting, as a plan does."""
-    for size in range(1_000):
+    for size in range(sizes):
         buckets = [Bucket(level=(size + i) % 7, room=i, tie=i * 7919 % 1009) for i in range(10)]
         by_tie = {bucket.tie: bucket.level + bucket.room for bucket in buckets}
         buckets.sort(key=lambda bucket: (bucket.level, bucket.tie))
