@@ -132,7 +132,7 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
         return None
     before = state or GroupState()
     failure, arrivals, contest = before.failure, before.arrivals, before.contest
-    # Copies are expensive, and most states have neither.
+    # Copies are expensive, and most states do not change.
     if failure.announced:
         failure = replace(failure, announced=())
     if arrivals.stalled_since is not None:
@@ -141,7 +141,9 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
         contest = _put_back(group, contest, now)
     launched = _launched_since(group, failure, now)
     arrivals, is_late = time_waited(group, arrivals, now, provision_timeout, others_deliver=others_deliver)
-    after = replace(before, failure=failure, arrivals=arrivals, contest=contest)
+    after = before
+    if failure is not before.failure or arrivals is not before.arrivals or contest is not before.contest:
+        after = replace(before, failure=failure, arrivals=arrivals, contest=contest)
     failures = [*_failures(group, before, now, backoff, provision_timeout, of_sets)]
     after = observe_running(after, group.delivered, launched, now, backoff)
     if is_late and (late := late_failure(group, provision_timeout)) is not None:
@@ -151,11 +153,12 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
             after = record_failure(after, at, kind, message, policy, now=now)
     after = follow_template(group, state, after, now)
     if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
-        after = replace(after, failure=_with_refused(group, after.failure))
+        if group.refused_machines:
+            after = replace(after, failure=_with_refused(group, after.failure))
         # If the group failed in this check, nodes that register from now on are new.
         if after.arrivals.running_seen is None:
             after = replace(after, arrivals=replace(after.arrivals, running_seen=group.delivered))
-    return state if after == before else after
+    return state if after is before or after == before else after
 
 
 def _stalled(
