@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,11 +18,26 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy, PoolSettings
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.water_fill import water_fill
-from evenkeel.domain.model.workload import ZONE, Needs, Owner, Pod, TopologySpreadConstraint, Workload
+from evenkeel.domain.model.workload import (
+    HOSTNAME,
+    ZONE,
+    Claim,
+    HostPort,
+    Needs,
+    NodeSelectorTerm,
+    Owner,
+    Pod,
+    PodAffinityTerm,
+    PodVolume,
+    TopologySpreadConstraint,
+    Volume,
+    Workload,
+)
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
-from tests.builders import NOW, group, in_backoff
-from tests.workloads import group_key, node, pod, pool_offer, selector, template
+from tests.builders import MINUTE, NOW, group, in_backoff, machines, refused
+from tests.parts import replace
+from tests.workloads import container, group_key, node, pod, pool_offer, selector, template
 
 _Answer = TypeVar("_Answer")
 
@@ -48,35 +62,57 @@ def _in_turns(
 def plan_growth(pools: tuple[int, ...] = (10, 100, 1_000, 10_000), rounds: int = 5) -> Rows:
     """Measure plan() per group, with the ratio to ``reference_work()``.
 
-    Quiet pools were planned before, and have not changed since. Each group of an uneven pool changes.
+    ``plan_worlds`` has the kinds of pools. Of 100 pools, each kind is measured.
     """
-    worlds = {f"quiet, {size} pools": quiet_pools(size) for size in pools}
-    worlds |= {f"uneven, {size} pools": uneven_pools(size) for size in pools}
-    worlds |= {
-        "quiet, one pool of 300 groups": quiet_pools(1, 300),
-        "quiet, 300 pools of one group": quiet_pools(300, 1),
-        "quiet, 40 pools of seven groups": quiet_pools(40, 7),
+    worlds = {
+        f"{name}, {size} pools": world
+        for size in pools
+        for name, world in plan_worlds(size).items()
+        if size == 100 or name in ("quiet", "uneven")
     }
-    states = dict.fromkeys(worlds, ClusterState())
-    for name in worlds:
-        if name.startswith("quiet"):
-            states[name] = ClusterState(pools=plan_balanced(worlds[name], ClusterState()).pool_states)
-    fenced = quiet_pools(100)
-    worlds["fenced, 100 pools"] = fenced
-    states["fenced, 100 pools"] = ClusterState(groups={group.key: in_backoff() for group in fenced})
+    worlds |= {
+        "quiet, one pool of 300 groups": _planned(quiet_pools(1, 300)),
+        "quiet, 300 pools of one group": _planned(quiet_pools(300, 1)),
+        "quiet, 40 pools of seven groups": _planned(quiet_pools(40, 7)),
+    }
     works: dict[str, Callable[[], Plan | None]] = {"reference": reference_work}
-    works |= {name: partial(plan_balanced, groups, states[name]) for name, groups in worlds.items()}
-    repeats = {name: max(1, 3_000 // len(groups)) for name, groups in worlds.items()} | {"reference": 10}
+    works |= {name: partial(plan_balanced, *world) for name, world in worlds.items()}
+    repeats = {name: max(1, 3_000 // len(groups)) for name, (groups, _) in worlds.items()} | {"reference": 10}
     for name, seconds, ratios, made in _in_turns(works, rounds, repeats.__getitem__):
         if made is None:
             continue
-        groups = len(worlds[name])
+        groups = len(worlds[name][0])
         if name.startswith("uneven") and len(made.changes) < groups / 2:
             raise RuntimeError(f"{len(made.changes)} of {groups} groups would change")
         yield (
             name,
             {"µs per group": [1e6 * s / groups for s in seconds], "ratio": [1000 * r / groups for r in ratios]},
         )
+
+
+_World = tuple[Sequence[NodeGroup], ClusterState]
+
+
+def plan_worlds(pools: int) -> dict[str, _World]:
+    """Return pools of three groups, and their state, by kind.
+
+    Quiet pools were planned before, and have not changed since. Each group of an uneven pool changes. Each group of a
+    fenced pool has failed. Each group of a waiting pool lacks machines. A refused pool's provider has refused them.
+    """
+    quiet, state = _planned(quiet_pools(pools))
+    short = [replace(group, running=group.requested - 2) for group in quiet]
+    return {
+        "quiet": (quiet, state),
+        "uneven": (uneven_pools(pools), ClusterState()),
+        "fenced": (quiet, replace(state, groups={group.key: in_backoff() for group in quiet})),
+        "waiting": ([machines(group, MINUTE, MINUTE) for group in short], state),
+        "refused": ([refused(group, MINUTE, MINUTE) for group in short], state),
+    }
+
+
+def _planned(groups: Sequence[NodeGroup]) -> _World:
+    """Return groups with the state that a plan of them leaves."""
+    return groups, ClusterState(pools=plan_balanced(groups, ClusterState()).pool_states)
 
 
 def plan_balanced(groups: Sequence[NodeGroup], state: ClusterState) -> Plan:
@@ -93,9 +129,9 @@ class Bucket(NamedTuple):
     tie: int = 0
 
 
-def reference_work() -> None:
+def reference_work(sizes: int = 1_000) -> None:
     """Do a fixed amount of work in plain Python: objects, mappings and sorting, as a plan does."""
-    for size in range(1_000):
+    for size in range(sizes):
         buckets = [Bucket(level=(size + i) % 7, room=i, tie=i * 7919 % 1009) for i in range(10)]
         by_tie = {bucket.tie: bucket.level + bucket.room for bucket in buckets}
         buckets.sort(key=lambda bucket: (bucket.level, bucket.tie))
@@ -164,6 +200,14 @@ def one_by_one(buckets: list[Bucket], amount: int) -> list[int]:
 
 # --- demand
 
+# What the kinds of pods depend on, in turns.
+_TRAITS = {
+    "no kind spread over zones": ("",),
+    "every tenth kind spread over zones": ("spread", *[""] * 9),
+    "a mix": ("affinity", "anti_affinity", "port", "volume", "spread", "spread", *[""] * 14),
+    "every kind spread over zones": ("spread",),
+}
+
 
 def demand(fleets: tuple[int, ...] = (10, 100, 1_000, 5_000), rounds: int = 3) -> Rows:
     """Measure scale_up() of pending pods and scale_down() of nodes with 30 pods each, by size.
@@ -171,10 +215,10 @@ def demand(fleets: tuple[int, ...] = (10, 100, 1_000, 5_000), rounds: int = 3) -
     ``check_s`` is the time with the processor share of the function ``check``, ``peak_mib`` the memory so far.
     """
     sizes = ((500, 50, 3), (5_000, 50, 3), (5_000, 500, 3), (5_000, 500, 50))  # pods, kinds of pods, pools
-    for title, spreads in (("no kind", 0), ("every tenth kind", 10), ("every kind", 1)):
-        yield f"scale_up(), {title} spread over zones"
+    for title, traits in _TRAITS.items():
+        yield f"scale_up(), {title}"
         works = {
-            f"{pending} pods of {kinds} kinds, {pools} pools": _growth(pending, kinds, pools, spreads)
+            f"{pending} pods of {kinds} kinds, {pools} pools": _growth(pending, kinds, pools, traits)
             for pending, kinds, pools in sizes
         }
         yield from _work_rows(works, rounds)
@@ -191,17 +235,38 @@ def _work_rows(works: Mapping[str, Callable[[], str]], rounds: int) -> Rows:
 
 
 @cache
-def _needs(kind: int, *, spreads: bool) -> Needs:
+def _needs(kind: int, trait: str) -> Needs:
     """Return what all pods of a kind share, as they do when they are read."""
-    spread = TopologySpreadConstraint(key=ZONE, max_skew=1, selector=selector(f"app in app-{kind}"))
     cpu, memory = f"{100 + kind % 37 * 50}m", f"{128 + kind % 41 * 64}Mi"
-    return pod(cpu=cpu, memory=memory, spread=(spread,) if spreads else ()).needs
+    own, fields = selector(f"app in app-{kind}"), {}
+    match trait:
+        case "spread":
+            fields = {"spread": (TopologySpreadConstraint(key=ZONE, max_skew=1, selector=own),)}
+        case "affinity":
+            fields = {"affinity": (PodAffinityTerm(key=ZONE, selector=own),)}
+        case "anti_affinity":
+            fields = {"anti_affinity": (PodAffinityTerm(key=HOSTNAME, selector=own),)}
+        case "port":
+            fields = {"containers": (container(cpu=cpu, memory=memory, ports=(HostPort(8000 + kind),)),)}
+        case "volume":
+            fields = {"volumes": (PodVolume("data", "persistentVolumeClaim", f"data-{kind}"),)}
+    return pod(cpu=cpu, memory=memory, **fields).needs
 
 
-def _pod(name: str, kind: int, *, spreads: bool = False, **place: Any) -> Pod:
+def _pod(name: str, kind: int, trait: str = "", **place: Any) -> Pod:
     app = f"app-{kind}"
     one = pod(name, namespace=f"team-{kind % 20}", labels={"app": app}, owner=Owner("ReplicaSet", app), **place)
-    return replace(one, needs=_needs(kind, spreads=spreads))
+    return replace(one, needs=_needs(kind, trait))
+
+
+def _volumes(kinds: int) -> Workload:
+    """Return a volume for each kind of pods, in one of three zones."""
+    volumes, claims = [], []
+    for kind in range(kinds):
+        claims.append(Claim(namespace=f"team-{kind % 20}", name=f"data-{kind}", volume=f"pv-{kind}", bound=True))
+        terms = (NodeSelectorTerm(selector(f"{ZONE} in {'abc'[kind % 3]}")),)
+        volumes.append(Volume(name=f"pv-{kind}", driver="ebs.csi.aws.com", terms=terms))
+    return Workload(claims=tuple(claims), volumes=tuple(volumes))
 
 
 def _pool(name: str, **fields: Any) -> PoolOffer:
@@ -210,17 +275,14 @@ def _pool(name: str, **fields: Any) -> PoolOffer:
     return replace(pool, groups=tuple(replace(group, room=1000) for group in pool.groups))
 
 
-def _growth(pending: int, kinds: int, pools: int, spreads: int) -> Callable[[], str]:
-    """Return a scale_up() of pools of ever larger nodes. Every ``spreads``-th kind spreads over zones; 0: none."""
-    waiting = tuple(
-        _pod(f"p{number}", number % kinds, spreads=bool(spreads) and number % kinds % spreads == 0)
-        for number in range(pending)
-    )
+def _growth(pending: int, kinds: int, pools: int, traits: Sequence[str]) -> Callable[[], str]:
+    """Return a scale_up() of pools of ever larger nodes. The kinds take turns with these traits."""
+    waiting = tuple(_pod(f"p{i}", i % kinds, traits[i % kinds % len(traits)]) for i in range(pending))
     sizes = [template(cpu=f"{8 + number}", memory=f"{32 + number * 4}Gi") for number in range(pools)]
     offers = tuple(_pool(f"pool-{number:02}", template=size) for number, size in enumerate(sizes))
 
     def work() -> str:
-        answer = scale_up(Simulation(Workload(pods=waiting), offers, DemandPolicy(), NOW))
+        answer = scale_up(Simulation(replace(_volumes(kinds), pods=waiting), offers, DemandPolicy(), NOW))
         if answer.unmet or not answer.nodes:
             raise RuntimeError(f"{len(answer.unmet)} kinds unmet, {answer.nodes} nodes")
         return f"{answer.nodes} nodes"

@@ -3,7 +3,7 @@
 Scheduling takes no time. A controller replaces an evicted pod at once.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -52,6 +52,7 @@ class Pods:
         self.refused: Callable[[], None] = lambda: None
         self.version = 0  # increases with each change that can affect scheduling
         self._alive: dict[PodGroup, list[SimulatedPod]] = {kind: [] for kind in self.kinds}  # oldest first
+        self._pending: defaultdict[PodGroup, dict[SimulatedPod, None]] = defaultdict(dict)  # oldest first
         self._waiting: tuple[int, list[SimulatedPod]] = (-1, [])  # the version, and its pending pods
         # The nodes that joined or lost pods since the scheduler last ran; None: a node was removed.
         self._roomier: dict[str, NodeInfo] | None = {}
@@ -71,8 +72,8 @@ class Pods:
     def waiting(self) -> list[SimulatedPod]:
         """Return pending pods, oldest first."""
         if self._waiting[0] != self.version:
-            pending = sorted((pod for pod in self.all() if pod.node is None), key=lambda pod: pod.created)
-            self._waiting = self.version, pending
+            pending = (pod for kind in self.kinds for pod in self._pending[kind])
+            self._waiting = self.version, sorted(pending, key=lambda pod: pod.created)
         return self._waiting[1]
 
     def counts(self) -> PodCounts:
@@ -117,9 +118,9 @@ class Pods:
         self._changed()
 
     def _create(self, kind: PodGroup) -> None:
-        self._alive[kind].append(
-            SimulatedPod(name=f"{kind.name}-{next(self._numbers)}", kind=kind, created=self._clock())
-        )
+        pod = SimulatedPod(name=f"{kind.name}-{next(self._numbers)}", kind=kind, created=self._clock())
+        self._alive[kind].append(pod)
+        self._pending[kind][pod] = None
         self._changed()
 
     def _first_to_go(self, kind: PodGroup) -> SimulatedPod:
@@ -133,6 +134,7 @@ class Pods:
 
     def _end(self, pod: SimulatedPod) -> None:
         self._alive[pod.kind].remove(pod)
+        self._pending[pod.kind].pop(pod, None)
         pod.gone = True
         if pod.node is not None:
             self.scheduler.put(pod.kind, pod.node, -1)
@@ -176,6 +178,7 @@ class Pods:
 
     def _bind(self, pod: SimulatedPod, node: NodeInfo) -> None:
         pod.node, pod.refused = node, None
+        del self._pending[pod.kind][pod]
         self.scheduler.put(pod.kind, node)
         self.version += 1
         setup, now = pod.kind.setup, self._clock()
@@ -206,9 +209,13 @@ class Pods:
 
     def lose_node(self, node: NodeInfo) -> None:
         """End a node with its pods, whatever budgets allow."""
-        for pod in [pod for pod in self.all() if pod.node is node]:
+        for pod in self._on(node):
             self._lose(pod)
         self._remove(node)
+
+    def _on(self, node: NodeInfo) -> list[SimulatedPod]:
+        kinds = [kind for kind in self.kinds if node.kinds[kind] > 0]
+        return [pod for kind in kinds for pod in self._alive[kind] if pod.node is node]
 
     def drain(self, node: NodeInfo, done: Callable[[], None]) -> None:
         """Cordon a node and evict its pods as budgets allow; call ``done`` when the node is empty."""
@@ -217,7 +224,7 @@ class Pods:
         self._evict(node, done)
 
     def _evict(self, node: NodeInfo, done: Callable[[], None]) -> None:
-        for pod in [pod for pod in self.all() if pod.node is node]:
+        for pod in self._on(node):
             if self.allowed(pod.kind) == 0:
                 self._held += 1
             else:

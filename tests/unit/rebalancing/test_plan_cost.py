@@ -1,13 +1,18 @@
-"""What a plan costs: one plan per pool and check, in a time that a fixed amount of plain Python bounds."""
+"""What a plan costs: one plan per pool and check, in instructions that a fixed amount of plain Python bounds."""
 
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from bench.oracle import play
+from bench.planning import plan_balanced, plan_worlds, reference_work
 from evenkeel.domain.model.choices import DemandStage, Level, Size
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import PoolId
@@ -99,3 +104,38 @@ def test_no_pool_of_random_worlds_is_planned_more_than_three_times_and_few_are_p
     assert times.keys() == {1, 2, 3}
     assert (times[2] + times[3]) / times.total() < 0.38
     assert times[3] / times.total() < 0.06
+
+
+def instructions(work: Callable[[], object]) -> int:
+    """Return the number of Python instructions of a call. It does not depend on the machine, nor on its load."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    work()  # what runs once, such as an import, is no cost of a plan
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+# Instructions of a plan for each group, of 1,000 in the reference work (``reference_work``), as last recorded.
+COST = {"quiet": 146, "uneven": 155, "fenced": 208, "waiting": 228, "refused": 365}
+
+
+@pytest.mark.parametrize("pools", [10, 30])
+def test_a_plan_costs_no_more_for_each_group_than_recorded(pools: int) -> None:
+    reference = instructions(partial(reference_work, 50)) / 1_000
+    cost = {
+        name: instructions(partial(plan_balanced, groups, state)) / len(groups) / reference
+        for name, (groups, state) in plan_worlds(pools).items()
+    }
+    assert cost.keys() == COST.keys()
+    assert {name: value / COST[name] for name, value in cost.items() if value > 1.25 * COST[name]} == {}

@@ -7,14 +7,12 @@ from evenkeel.domain.demand import filters
 from evenkeel.domain.demand.node_info import ANY_AMOUNT, NodeInfo, Shape, shape_of
 from evenkeel.domain.demand.pod_groups import PodGroup, PodGroupClasses
 from evenkeel.domain.demand.topology_counts import Change, TopologyCounts
-from evenkeel.domain.demand.topology_filters import InterPodAffinity, Namespaces, topology_spread
+from evenkeel.domain.demand.topology_filters import Namespaces, TopologyRule, TopologyRules
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Node
 
 NOTHING: Mapping[str, int] = {}
 _NO_PODS: Mapping[PodGroup, int] = {}
-# The rules that reject a pod on all nodes of a domain.
-_OF_DOMAIN = frozenset({Rule.SPREAD_SKEW, Rule.KEEPS_AWAY, Rule.KEPT_AWAY})
 
 
 class ClusterSnapshot:
@@ -24,7 +22,7 @@ class ClusterSnapshot:
         self.node_infos: dict[str, NodeInfo] = {}
         self._changes: list[Change] = []
         self._counts = TopologyCounts(self._changes)
-        self._affinity = InterPodAffinity(self._counts, namespaces)
+        self._rules = TopologyRules(self._counts, namespaces)
         self._shapes: defaultdict[Hashable, Shape] = defaultdict(Shape)
         self._users: Counter[str] = Counter()  # number of pods that use a ReadWriteOncePod claim, by claim
 
@@ -106,11 +104,15 @@ class ClusterSnapshot:
         for claim in pod_group.volumes.exclusive:
             self._users[claim] += count
         if pod_group.needs.anti_affinity:
-            self._affinity.add(pod_group)
+            self._rules.respect(pod_group)
 
     def depends_on_others(self, pod_group: PodGroup) -> bool:
         """Return True if placed pods of any group affect where this group fits, apart from the resources they use."""
-        return pod_group.depends_on_others or bool(self._affinity.counts_against(pod_group))
+        return pod_group.depends_on_others or (bool(self._rules.anti_terms) and bool(self._rules.of(pod_group)))
+
+    def is_repelled_beyond_hosts(self, pod_group: PodGroup) -> bool:
+        """Return True if a term of anti-affinity, of the group or of placed pods, covers more than a host."""
+        return bool(self._rules.anti_terms) and any(rule.repels_beyond_host for rule in self._rules.of(pod_group))
 
     def failing_filter(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         """Return why one more pod of a group does not fit a node; None: it fits.
@@ -136,7 +138,7 @@ class ClusterSnapshot:
         for most_cpu, most_memory, plain in classes.plain:
             if not self._accepts(plain[0], node_info):
                 doubtful += plain
-            elif most_cpu > cpu or most_memory > memory or self._affinity.anti_terms:
+            elif most_cpu > cpu or most_memory > memory or self._rules.anti_terms:
                 doubtful += [
                     group
                     for group in plain
@@ -158,11 +160,10 @@ class ClusterSnapshot:
 
     def _rejected_by_others(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         self._counts.update()
-        reason = topology_spread(pod_group, node_info, self._counts) if pod_group.spread else None
-        needs, anti_terms = pod_group.needs, self._affinity.anti_terms
-        if reason is None and (needs.affinity or needs.anti_affinity or anti_terms):
-            reason = self._affinity.failing_term(pod_group, node_info)
-        return reason
+        return next(
+            (rule.reason(node_info) for rule in self._rules.of(pod_group) if rule.room(node_info) < 1),
+            None,
+        )
 
     def _volume_restrictions(self, pod_group: PodGroup) -> Reason | None:
         """Return why a ReadWriteOncePod claim rejects one more pod (plugin volumerestrictions); None: the pod fits."""
@@ -173,49 +174,46 @@ class ClusterSnapshot:
         """Add as many pods of a group to a node as fit, at most ``wanted``. Return the number of added pods."""
         return self.fill(pod_group, (node_info,), wanted)
 
-    def _fill_node(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> tuple[int, Reason | None]:
-        """Add as many pods of a group as fit. Return their number, and why no further pod fits, if it is known.
+    def _fill_node(self, pod_group: PodGroup, node_info: NodeInfo, rules: list[TopologyRule], wanted: int) -> int:
+        """Add as many pods of a group as fit, at most ``wanted``, and return their number. ``rules`` are the group's.
 
-        The caller has checked that the node has room for one more pod.
+        The caller has checked that the node has cpu and memory for one more pod.
         """
-        if not pod_group.by_shape:
-            reason = self.failing_filter(pod_group, node_info)
-        elif self._accepts(pod_group, node_info):
-            reason = self._rejected_by_others(pod_group, node_info)
-        else:
-            return 0, None
-        if reason is not None:
-            return 0, reason
+        if pod_group.by_shape:
+            if not self._accepts(pod_group, node_info):
+                return 0
+        elif self.failing_filter(pod_group, node_info) is not None:
+            return 0
         most, count = filters.capacity_for(pod_group, node_info, wanted), 0
-        if not self.depends_on_others(pod_group):
-            self.add_pod(pod_group, node_info, most)
-            return most, None
-        while count < most and reason is None:
-            self.add_pod(pod_group, node_info)
-            count += 1
-            # Only the pods that were just placed can reject another pod within the node's capacity.
-            reason = self._rejected_by_others(pod_group, node_info) if count < most else None
-        return count, reason
+        while count < most and (more := self._may_add(rules, node_info, most - count)):
+            self.add_pod(pod_group, node_info, more)
+            count += more
+        return count
+
+    def _may_add(self, rules: list[TopologyRule], node_info: NodeInfo, wanted: int) -> int:
+        """Return how many pods these rules accept at once, at most ``wanted``."""
+        if rules:
+            self._counts.update()
+        for rule in rules:
+            room = rule.room(node_info)
+            if room < wanted:
+                if room < 1:
+                    return 0
+                wanted = room
+        return wanted
 
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
         if pod_group.is_plain and not self.depends_on_others(pod_group):
             return self._fill_plain(pod_group, node_infos, wanted)
         cpu, memory = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT
+        rules = self._rules.of(pod_group)
         added = 0
-        barred: set[tuple[object, object]] = set()  # keys and domains in which no pod fits until another one is added
         for node_info in node_infos if wanted else ():
             # Most nodes lack cpu or memory. This condition skips them without a call.
             if node_info.cpu < cpu or node_info.memory < memory or node_info.pods < 1:
                 continue
-            if barred and not node_info.labels.items().isdisjoint(barred):
-                continue
-            count, reason = self._fill_node(pod_group, node_info, wanted - added)
-            if count:
-                barred.clear()
-            if reason is not None and reason.rule in _OF_DOMAIN:
-                barred.add((reason.facts["key"], reason.facts["domain"]))
-            added += count
+            added += self._fill_node(pod_group, node_info, rules, wanted - added)
             if added >= wanted:
                 break
         return added

@@ -24,6 +24,7 @@ from fractions import Fraction
 from operator import attrgetter
 
 from evenkeel.domain.demand.blocked import Blocked
+from evenkeel.domain.demand.certain import CertainPods, requests_of
 from evenkeel.domain.demand.node_info import ANY_AMOUNT, NodeInfo
 from evenkeel.domain.demand.order_memory import CHANGING, OrderMemory
 from evenkeel.domain.demand.pod_groups import PodGroup, PodGroupClasses
@@ -207,6 +208,8 @@ class _ScaleUp:
         self._offers = {pool.pool: sorted(pool.groups, key=lambda offer: offer.group) for pool in pools}
         self._sorted: dict[Fraction, list[PodGroup]] = {}  # share of cpu and memory -> pod groups by size
         self._orders = {pool.pool: _Order() for pool in pools}
+        of = simulation.pod_groups.of
+        self._on_new_nodes = {of(pod) for template in self._templates.values() for pod in template.pods}
         classes = PodGroupClasses(pending)
         self._rejections = {pool.pool: self._rejections_of(pool, classes) for pool in pools}
         self._rank = {pool.pool: place_in(simulation.policy.order, pool.pool) for pool in pools}
@@ -247,13 +250,10 @@ class _ScaleUp:
         A pool is not packed if the least waste that its option may have is more than the waste of the best option.
         """
         pending = +self._open
-        repel = any(pod_group.needs.anti_affinity for pod_group in pending)
-        certain = {
-            group: count for group, count in pending.items() if not (repel or self._snapshot.depends_on_others(group))
-        }
-        requests, certain_requests = _requests(pending), _requests(certain)
+        requests = requests_of(pending)
+        certain = CertainPods(self._snapshot, pending, self._open_nodes, self._on_new_nodes)
         bounds = [
-            ((self._rank[pool.pool], self._least_waste(pool, requests, certain, certain_requests), pool.pool), pool)
+            ((self._rank[pool.pool], self._least_waste(pool, requests, certain), pool.pool), pool)
             for pool in self._pools
         ]
         best = None
@@ -268,24 +268,25 @@ class _ScaleUp:
                 best = key, pool
         return best[1] if best is not None else None
 
-    def _least_waste(
-        self, pool: PoolOffer, requests: Counts, certain: Mapping[PodGroup, int], certain_requests: Counts
-    ) -> float | Fraction:
+    def _least_waste(self, pool: PoolOffer, requests: Counts, certain: CertainPods) -> float | Fraction:
         """Return a lower bound of the waste of a pool's option; minus infinity: unknown.
 
-        Each pod of ``certain``, which fits a new node of each node group, is placed unless the pool has no room left.
-        So the pool gets all nodes for which it has room, or at least as many nodes as these pods fill.
+        Each certain pod that fits a new node of each node group is placed, unless the pool has no room left. So the
+        pool gets all nodes for which it has room, or at least as many nodes as these pods fill. Pods that need a zone
+        may stop at the first node group without room.
         """
         if self._orders[pool.pool].node_infos or not all(offer.group in self._templates for offer in pool.groups):
             return _UNKNOWN
-        rejections, nodes, waste = self._rejections[pool.pool], 0, Fraction(0)
-        rejected = _requests({group: certain[group] for group in rejections if group in certain})
+        nodes, waste = 0, Fraction(0)
         templates = [self._templates[offer.group].node for offer in pool.groups]
+        keys = certain.spanned(templates)
+        placed = certain.requests(keys, self._rejections[pool.pool])
         for name in (CPU, MEMORY):
             largest = max((counts(template.allocatable).get(name, 0) for template in templates), default=0)
             if largest:
-                nodes = max(nodes, -(-(certain_requests[name] - rejected[name]) // largest))
-        nodes = min(nodes, pool.room, sum(max(0, offer.room) for offer in pool.groups), self._nodes_left)
+                nodes = max(nodes, -(-placed[name] // largest))
+        rooms = [max(0, offer.room) for offer in pool.groups]
+        nodes = min(nodes, pool.room, min(rooms, default=0) if any(keys) else sum(rooms), self._nodes_left)
         for name in (CPU, MEMORY):
             total = nodes * min((counts(template.capacity).get(name, 0) for template in templates), default=0)
             if total <= 0:
@@ -533,7 +534,7 @@ class _ScaleUp:
 
         An unknown capacity counts as unused. Otherwise a pool with unknown capacity would always be first.
         """
-        waste, requests = Fraction(0), _requests(option.placed)
+        waste, requests = Fraction(0), requests_of(option.placed)
         for name in (CPU, MEMORY) if option.nodes else ():
             capacities = {group: counts(self._templates[group].node.capacity).get(name, 0) for group in option.nodes}
             total = sum(capacities[group] * nodes for group, nodes in option.nodes.items())
@@ -608,15 +609,6 @@ def _with_room(node_infos: Iterable[NodeInfo], least: tuple[float, float]) -> li
     """Return the nodes that have at least this much free cpu and memory, and room for one more pod."""
     cpu, memory = least
     return [info for info in node_infos if info.cpu >= cpu and info.memory >= memory and info.pods > 0]
-
-
-def _requests(counts: Mapping[PodGroup, int]) -> Counts:
-    """Return the cpu and memory that these numbers of pods request."""
-    cpu = memory = 0
-    for pod_group, count in counts.items():
-        cpu += pod_group.cpu * count
-        memory += pod_group.memory * count
-    return {CPU: cpu, MEMORY: memory}
 
 
 def _first(rejections: Mapping[GroupKey, Reason]) -> Reason:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
-from evenkeel.domain.model.workload import TopologySpreadConstraint
 
 # A node, the pod group of added pods (None: the node itself was added), their number (negative: they were removed),
 # and the pods of an added or removed node.
@@ -95,8 +94,8 @@ class SpreadCount(TopologyCount):
         value = self._domains.domain_of.get(node_info)
         if value is not None:
             before = self.pods[value]
-            after = self.pods[value] = before + count
-            self._levels[after] += 1
+            self.pods[value] = before + count
+            self._levels[before + count] += 1
             self._leave(before)
             if count < 0:
                 self._least = None
@@ -145,20 +144,9 @@ class TopologyCounts:
         self._counts: list[TopologyCount] = []
         self._counts_of = _CountsOf(self._counts)
         self._domains: dict[Hashable, EligibleDomains] = {}
-        self._by_name: dict[Hashable, TopologyCount] = {}
-        # For each pod group: its spread constraints, each with its count and the number of matching pods one pod is.
-        self.spreads: dict[PodGroup, list[tuple[TopologySpreadConstraint, SpreadCount, int]]] = {}
         # Only a new count needs the number of pods by pod group and node, so fewer changes are included.
         self._placed: defaultdict[PodGroup, Counter[NodeInfo]] = defaultdict(Counter)
         self._indexed = 0  # number of changes that ``_placed`` includes
-
-    def of(self, name: Hashable, make: Callable[[], TopologyCount]) -> TopologyCount:
-        """Return the count with this name. The first call for a name makes the count."""
-        count = self._by_name.get(name)
-        if count is None:
-            count = self._by_name[name] = make()
-            self.add(count)
-        return count
 
     def add(self, count: TopologyCount) -> None:
         """Add a count. It includes the pods that are there already."""

@@ -1,6 +1,7 @@
 """The scheduler's filters that count pods on other nodes: topology spread, and affinity between pods."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from evenkeel.domain.demand import filters
 from evenkeel.domain.demand.node_info import NodeInfo
@@ -9,40 +10,136 @@ from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.taints import first_not_tolerated
 from evenkeel.domain.demand.topology_counts import EligibleDomains, SpreadCount, TopologyCount, TopologyCounts
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import PodAffinityTerm, TopologySpreadConstraint
+from evenkeel.domain.model.workload import HOSTNAME, PodAffinityTerm, TopologySpreadConstraint
 
 Namespaces = Mapping[str, Mapping[str, str]]
 """The labels of each namespace, by its name."""
 _Matches = Callable[[PodGroup], bool]
+_NO_LIMIT = 1_000_000_000
+
+
+class TopologyRule(Protocol):
+    """A rule of one pod group that counts pods on other nodes. It reads counts that include all changes."""
+
+    repels_beyond_host: bool  # True: anti-affinity in a larger domain
+
+    def room(self, node_info: NodeInfo) -> int:
+        """Return how many more pods a node surely takes at once; less than 1: the rule rejects the next pod.
+
+        Once these pods are placed, the node may take further ones.
+        """
+
+    def reason(self, node_info: NodeInfo) -> Reason:
+        """Return why the rule rejects the next pod."""
+
+
+class TopologyRules:
+    """The rules of each pod group of a simulation, in the order in which the scheduler evaluates them."""
+
+    def __init__(self, counts: TopologyCounts, namespaces: Namespaces) -> None:
+        self._counts = counts
+        self._namespaces = namespaces
+        self._repelling: dict[PodGroup, None] = {}  # pod groups with anti-affinity that were placed so far
+        self.anti_terms: list[tuple[PodGroup, PodAffinityTerm]] = []  # their terms
+        self._repelled_by: dict[tuple[PodGroup, str], TopologyCount] = {}  # pods of one group, by topology key
+        self._of: dict[PodGroup, tuple[int, list[TopologyRule]]] = {}  # with the number of ``anti_terms`` read
+
+    def respect(self, pod_group: PodGroup) -> None:
+        """Respect the anti-affinity of a pod group from now on, because a pod of it is placed."""
+        if pod_group not in self._repelling:
+            self._repelling[pod_group] = None
+            self.anti_terms += [(pod_group, term) for term in pod_group.needs.anti_affinity]
+
+    def of(self, pod_group: PodGroup) -> list[TopologyRule]:
+        """Return the rules of a pod group: its spread, its affinity and anti-affinity, and that of placed pods."""
+        read, rules = self._of.get(pod_group, (-1, []))
+        if read < len(self.anti_terms):
+            if read < 0:
+                rules, read = self._own(pod_group), 0
+            for other, term in self.anti_terms[read:]:
+                if self._applies(term, other.namespace, pod_group):
+                    rules.append(_Apart(self._pods_of(other, term.key), Rule.KEPT_AWAY, selects_own=other is pod_group))
+            self._of[pod_group] = len(self.anti_terms), rules
+        return rules
+
+    def _own(self, pod_group: PodGroup) -> list[TopologyRule]:
+        rules: list[TopologyRule] = [self._spread(pod_group, constraint) for constraint in pod_group.spread]
+        if pod_group.needs.affinity:
+            rules.append(self._affinity(pod_group))
+        for term in pod_group.needs.anti_affinity:
+            selected = self._selected_by(term, pod_group.namespace)
+            count = TopologyCount(term.key, selected)
+            self._counts.add(count)
+            rules.append(_Apart(count, Rule.KEEPS_AWAY, selects_own=selected(pod_group)))
+        return rules
+
+    def _spread(self, pod_group: PodGroup, constraint: TopologySpreadConstraint) -> "_Spread":
+        domains = _eligible_domains(pod_group, constraint, self._counts)
+        count = SpreadCount(domains, _spread_matches(pod_group, constraint))
+        self._counts.add(count)
+        return _Spread(constraint, count, own=int(matches(constraint.selector, pod_group.labels)))
+
+    def _affinity(self, pod_group: PodGroup) -> "_Affinity":
+        selects = [self._selected_by(term, pod_group.namespace) for term in pod_group.needs.affinity]
+
+        def matches_all(other: PodGroup) -> bool:
+            return all(selected(other) for selected in selects)
+
+        counts = [TopologyCount(term.key, matches_all) for term in pod_group.needs.affinity]
+        for count in counts:
+            self._counts.add(count)
+        return _Affinity(counts, selects_own=matches_all(pod_group))
+
+    def _pods_of(self, pod_group: PodGroup, key: str) -> TopologyCount:
+        count = self._repelled_by.get((pod_group, key))
+        if count is None:
+            count = self._repelled_by[pod_group, key] = TopologyCount(key, lambda other: other is pod_group)
+            self._counts.add(count)
+        return count
+
+    def _selected_by(self, term: PodAffinityTerm, namespace: str) -> _Matches:
+        return lambda other: self._applies(term, namespace, other)
+
+    def _applies(self, term: PodAffinityTerm, namespace: str, other: PodGroup) -> bool:
+        """Return True if a term of a pod in this namespace selects pods of the other group.
+
+        A term names namespaces, or selects them by label. A term that does neither applies to its own namespace.
+        """
+        if not term.namespaces and term.namespace_selector is None:
+            in_namespace = other.namespace == namespace
+        else:
+            labels = self._namespaces.get(other.namespace, {})
+            in_namespace = other.namespace in term.namespaces or matches(term.namespace_selector, labels)
+        return in_namespace and matches(term.selector, other.labels)
 
 
 # ---------------------------------------------------------------- spread (podtopologyspread/filtering.go:237-357)
 
 
-def topology_spread(pod_group: PodGroup, node_info: NodeInfo, counts: TopologyCounts) -> Reason | None:
-    """Return why a required spread constraint rejects one more pod (plugin podtopologyspread); None: it fits."""
-    spreads = counts.spreads.get(pod_group)
-    if spreads is None:
-        spreads = counts.spreads[pod_group] = [_spread_of(pod_group, item, counts) for item in pod_group.spread]
-    for constraint, count, own in spreads:
-        domain = node_info.labels.get(constraint.key)
+class _Spread:
+    """A required spread constraint (plugin podtopologyspread). ``own``: how many matching pods one more pod is."""
+
+    repels_beyond_host = False
+
+    def __init__(self, constraint: TopologySpreadConstraint, count: SpreadCount, *, own: int) -> None:
+        self._constraint, self._count, self._own = constraint, count, own
+        self._key, self._skew, self._domains = constraint.key, constraint.max_skew, constraint.min_domains
+
+    def room(self, node_info: NodeInfo) -> int:
+        domain = node_info.labels.get(self._key)
         if domain is None:
-            return Reason.of(Rule.SPREAD_KEY_MISSING, key=constraint.key)
-        skew = count.pods[domain] + own - count.minimum(constraint.min_domains)
-        if skew > constraint.max_skew:
-            return Reason.of(
-                Rule.SPREAD_SKEW, key=constraint.key, domain=domain, skew=skew, max_skew=constraint.max_skew
-            )
-    return None
+            return 0
+        room = self._skew + self._count.minimum(self._domains) - self._count.pods[domain]
+        if self._own:
+            return room
+        return _NO_LIMIT if room >= 0 else 0
 
-
-def _spread_of(
-    pod_group: PodGroup, constraint: TopologySpreadConstraint, counts: TopologyCounts
-) -> tuple[TopologySpreadConstraint, SpreadCount, int]:
-    """Return a constraint, the count that it reads, and how many matching pods one more pod is."""
-    count = SpreadCount(_eligible_domains(pod_group, constraint, counts), _spread_matches(pod_group, constraint))
-    counts.add(count)
-    return constraint, count, int(matches(constraint.selector, pod_group.labels))
+    def reason(self, node_info: NodeInfo) -> Reason:
+        domain = node_info.labels.get(self._key)
+        if domain is None:
+            return Reason.of(Rule.SPREAD_KEY_MISSING, key=self._key)
+        skew = self._count.pods[domain] + self._own - self._count.minimum(self._domains)
+        return Reason.of(Rule.SPREAD_SKEW, key=self._key, domain=domain, skew=skew, max_skew=self._skew)
 
 
 def _spread_matches(pod_group: PodGroup, constraint: TopologySpreadConstraint) -> _Matches:
@@ -89,87 +186,45 @@ def _eligible_domains(
 # ---------------------------------------------------------------- affinity (interpodaffinity/filtering.go:202-440)
 
 
-class InterPodAffinity:
-    """Required affinity and anti-affinity between pods (plugin interpodaffinity)."""
+class _Affinity:
+    """The required affinity of a pod to others (plugin interpodaffinity).
 
-    def __init__(self, counts: TopologyCounts, namespaces: Namespaces) -> None:
-        self._counts = counts
-        self._namespaces = namespaces
-        self._repelling: dict[PodGroup, None] = {}  # pod groups with anti-affinity that were placed so far
-        self.anti_terms: list[tuple[PodGroup, PodAffinityTerm]] = []  # their terms
-        self._against: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}
+    For each term, the node's domain must have a pod that matches all terms. If no domain has such a pod, a pod that
+    matches its own terms is accepted.
+    """
 
-    def add(self, pod_group: PodGroup) -> None:
-        """Respect the anti-affinity of a pod group from now on, because a pod of it is placed."""
-        if pod_group not in self._repelling:
-            self._repelling[pod_group] = None
-            self.anti_terms += [(pod_group, term) for term in pod_group.needs.anti_affinity]
+    repels_beyond_host = False
 
-    def failing_term(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-        """Return why a required term rejects one more pod; None: no term rejects the pod.
+    def __init__(self, counts: list[TopologyCount], *, selects_own: bool) -> None:
+        self._counts, self._selects_own = counts, selects_own
 
-        The pod's own affinity is evaluated first, then its own anti-affinity, then the anti-affinity of other pods.
-        """
-        if pod_group.needs.affinity and (reason := self._affinity(pod_group, node_info)):
-            return reason
-        for number, term in enumerate(pod_group.needs.anti_affinity):
-            count = self._count(("anti", pod_group, number), term.key, self._matches(pod_group, term))
-            if count.at(node_info):
-                return Reason.of(Rule.KEEPS_AWAY, key=term.key, domain=node_info.labels[term.key])
-        for count in self.counts_against(pod_group):
-            if count.at(node_info):
-                return Reason.of(Rule.KEPT_AWAY, key=count.key, domain=node_info.labels[count.key])
-        return None
+    def room(self, node_info: NodeInfo) -> int:
+        labels = node_info.labels
+        if any(count.key not in labels for count in self._counts):
+            return 0
+        if all(count.pods[labels[count.key]] for count in self._counts):
+            return _NO_LIMIT
+        # Once the first pod is placed, the node's domains have one.
+        return _NO_LIMIT if self._selects_own and not any(count.total for count in self._counts) else 0
 
-    def _affinity(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-        """Return why the pod's own affinity rejects a node; None: the affinity accepts the node.
-
-        For each term, the node's domain must have a pod that matches all terms. If no domain has such a pod, a pod that
-        matches its own terms is accepted.
-        """
-        terms = pod_group.needs.affinity
-        selects = [self._matches(pod_group, term) for term in terms]
-
-        def matches_all(other: PodGroup) -> bool:
-            return all(matches_term(other) for matches_term in selects)
-
-        counts = [self._count(("with", pod_group, number), term.key, matches_all) for number, term in enumerate(terms)]
-        for term in terms:
-            if term.key not in node_info.labels:
-                return Reason.of(Rule.AFFINITY_KEY_MISSING, key=term.key)
-        lonely = next((count for count in counts if not count.at(node_info)), None)
-        if lonely is None or (not any(count.total for count in counts) and matches_all(pod_group)):
-            return None
-        return Reason.of(Rule.WITHOUT_COMPANY, key=lonely.key, domain=node_info.labels[lonely.key])
-
-    def counts_against(self, pod_group: PodGroup) -> Sequence[TopologyCount]:
-        """Return the counts of placed pods whose anti-affinity rejects this group."""
-        if not self.anti_terms:
-            return ()
-        read, counts = self._against.get(pod_group, (0, []))
-        if read < len(self.anti_terms):
-            for other, term in self.anti_terms[read:]:
-                if self._matches(other, term)(pod_group):
-                    counts.append(self._count(("of", other, term.key), term.key, _is(other)))
-            self._against[pod_group] = len(self.anti_terms), counts
-        return counts
-
-    def _count(self, name: Hashable, key: str, matches_group: _Matches) -> TopologyCount:
-        return self._counts.of(name, lambda: TopologyCount(key, matches_group))
-
-    def _matches(self, pod_group: PodGroup, term: PodAffinityTerm) -> _Matches:
-        return lambda other: self._selects(term, pod_group.namespace, other) and matches(term.selector, other.labels)
-
-    def _selects(self, term: PodAffinityTerm, namespace: str, other: PodGroup) -> bool:
-        """Return True if a term applies to the namespace of the other pod group.
-
-        A term names namespaces, or selects them by label. A term that does neither applies to its own namespace.
-        """
-        if not term.namespaces and term.namespace_selector is None:
-            return other.namespace == namespace
-        labels = self._namespaces.get(other.namespace, {})
-        return other.namespace in term.namespaces or matches(term.namespace_selector, labels)
+    def reason(self, node_info: NodeInfo) -> Reason:
+        for count in self._counts:
+            if count.key not in node_info.labels:
+                return Reason.of(Rule.AFFINITY_KEY_MISSING, key=count.key)
+        lonely = next(count.key for count in self._counts if not count.at(node_info))
+        return Reason.of(Rule.WITHOUT_COMPANY, key=lonely, domain=node_info.labels[lonely])
 
 
-def _is(pod_group: PodGroup) -> _Matches:
-    return lambda other: other is pod_group
+class _Apart:
+    """A term of anti-affinity, of the pod or against it: no counted pod is in the domain (plugin interpodaffinity)."""
+
+    def __init__(self, count: TopologyCount, rule: Rule, *, selects_own: bool) -> None:
+        self._count, self._rule, self._most = count, rule, 1 if selects_own else _NO_LIMIT
+        self.repels_beyond_host = count.key != HOSTNAME
+
+    def room(self, node_info: NodeInfo) -> int:
+        return 0 if self._count.at(node_info) else self._most
+
+    def reason(self, node_info: NodeInfo) -> Reason:
+        key = self._count.key
+        return Reason.of(self._rule, key=key, domain=node_info.labels[key])

@@ -140,7 +140,8 @@ def observe_running(
     One fresh machine ends a fence early, and the group is then probing. One further machine with a node is a success,
     and the group is then healthy.
     """
-    if state_at(state, now, None, policy) is State.HEALTHY:
+    found = state_at(state, now, None, policy)
+    if found is State.HEALTHY:
         return state
     failure, arrivals, seen = state.failure, state.arrivals, state.arrivals.running_seen
     arrived = max(0, running - seen) if seen is not None else 0
@@ -148,12 +149,12 @@ def observe_running(
         arrivals = replace(arrivals, running_seen=running)
     if arrived:
         arrivals = replace(arrivals, arrived_at=now)
-    fenced = state_at(state, now, None, policy) is State.FENCED
+    fenced = found is State.FENCED
     if fenced and fresh:
         arrivals = replace(arrivals, ended=(*arrivals.ended, now)[-_KEPT:])
     if (fresh is not None and fresh > 1) if fenced else (arrived and fresh != 0):
         failure, arrivals = replace(failure, refused=()), replace(arrivals, last_success=now, running_seen=None)
-    return replace(state, failure=failure, arrivals=arrivals)
+    return state if arrivals is state.arrivals else replace(state, failure=failure, arrivals=arrivals)
 
 
 def state_at(state: GroupState | None, now: datetime, impaired_until: datetime | None, policy: BackoffPolicy) -> State:

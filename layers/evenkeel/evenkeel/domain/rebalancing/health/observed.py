@@ -134,7 +134,7 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
         return None
     before = state or GroupState()
     failure, arrivals, contest = before.failure, before.arrivals, before.contest
-    # Copies are expensive, and most states have neither.
+    # Copies are expensive, and most states do not change.
     if failure.announced:
         failure = replace(failure, announced=())
     if arrivals.stalled_since is not None:
@@ -144,7 +144,9 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
     launched = _launched_since(group, failure, now)
     silent = order_timeout or provision_timeout
     arrivals, is_late = time_waited(group, arrivals, now, silent, others_deliver=others_deliver)
-    after = replace(before, failure=failure, arrivals=arrivals, contest=contest)
+    after = before
+    if failure is not before.failure or arrivals is not before.arrivals or contest is not before.contest:
+        after = replace(before, failure=failure, arrivals=arrivals, contest=contest)
     failures = [*_failures(group, before, now, backoff, provision_timeout, of_sets)]
     after = observe_running(after, group.delivered, launched, now, backoff)
     if is_late and (late := late_failure(group, silent)) is not None:
@@ -155,12 +157,13 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
     after = follow_template(group, state, after, now)
     if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
         after = _failing(group, after)
-    return state if after == before else after
+    return state if after is before or after == before else after
 
 
 def _failing(group: NodeGroup, state: GroupState) -> GroupState:
     """Return the state with the refused machines. If it failed in this check, nodes that register later are new."""
-    state = replace(state, failure=_with_refused(group, state.failure))
+    if group.refused_machines:
+        state = replace(state, failure=_with_refused(group, state.failure))
     if state.arrivals.running_seen is not None:
         return state
     return replace(state, arrivals=replace(state.arrivals, running_seen=group.delivered))
