@@ -660,6 +660,14 @@ class TestFiles:
         assert found["green"]["labels"] == {"by": "common", "a": "2", "env": "prod"}
         assert (found["blue"]["scan_interval"], "scan_interval" in found["green"]) == (120, False)
 
+    def test_entries_of_the_clock_come_from_defaults_unless_the_cluster_has_its_own(self) -> None:
+        rush = {"from": "08:00", "until": "10:00", "time_zone": "Europe/Berlin", "min": 9}
+        defaults = {"flavours": ["cluster-api"], "access": ACCESS, "minimum_at": [rush]}
+        clusters = [{"id": "a"}, {"id": "b", "minimum_at": [{**rush, "min": 3}]}, {"id": "c", "minimum_at": []}]
+        found = self.read(one={"defaults": defaults, "clusters": clusters})
+        minima = {id: [entry["min"] for entry in record["minimum_at"]] for id, record in found.items()}
+        assert minima == {"a": [9], "b": [3], "c": []}
+
     def test_a_cluster_can_switch_off_discovery_and_keep_default_rules(self) -> None:
         pools = {"discover": "similar", "rules": [{"name": "p", "min": 1, "max": 9}]}
         defaults = {"flavours": ["cluster-api"], "access": ACCESS, "pools": pools}

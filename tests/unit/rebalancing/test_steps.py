@@ -26,6 +26,7 @@ from tests.builders import MINUTE, NOW, maxima, numbers, pool_plan, zones
 from tests.parts import replace
 
 BEFORE = [
+    "set_minimum",
     "keep_unplaceable",
     "set_survival_minima",
     "recall_release",
