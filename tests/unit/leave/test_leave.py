@@ -16,6 +16,7 @@ from evenkeel.domain.model.convergence import Window
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.policy import Leave
 from evenkeel.domain.model.workload import Owner
+from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
 from evenkeel_cli import stack_client, terminal
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key, stated, zones
@@ -239,6 +240,26 @@ def test_without_another_healthy_zone_with_room_it_says_so() -> None:
 def test_a_minimum_of_the_zone_itself_keeps_no_node() -> None:
     pool = leaving()
     pool.change("a", zone_min=2)
+    live(pool, 30)
+    assert pool.requested[0] == 0
+
+
+@pytest.mark.parametrize("strategy", ["Lax-Greedy", "Backward-Compatible", "Adaptive", "Balanced"])
+@pytest.mark.parametrize("autoscaler", [True, False])
+def test_the_zone_is_empty_with_every_strategy_although_its_share_of_the_minimum_was_there(
+    strategy: str, autoscaler: bool
+) -> None:
+    pool = leaving((2, 2, 2), strategy=read_strategy(strategy), minimum=6, autoscaler=autoscaler)
+    live(pool, 40)
+    assert (pool.requested[0], sum(pool.requested)) == (0, 6)
+    assert pool.bounds("a") == (0, 0)
+
+
+def test_the_fence_holds_where_an_annotation_turns_fences_off() -> None:
+    pool = leaving()
+    pool.change("a", fencing_enabled=False)
+    pool.check()
+    assert pool.bounds("a") == (0, 3)
     live(pool, 30)
     assert pool.requested[0] == 0
 

@@ -18,7 +18,11 @@ OWN = {
     "release": ("domain/rebalancing/replicas/release.py",),
     "converge": ("domain/convergence", "application/convergence", "domain/model/convergence.py"),
     "demand": ("domain/demand", "application/demand", "domain/model/demand.py"),
-    r"^Leave$|^leave$|^LEAVE|ZONE_LEFT": ("domain/leave", "application/leave", "application/actions/leave_zone.py"),
+    "^leave$|leave_(zone|stops|finds)|leaves_zone|zone_left": (
+        "domain/leave",
+        "application/leave",
+        "application/actions/leave_zone.py",
+    ),
 }
 # The list of capabilities, what they store and set, and the words of reasons and problems in JSON.
 ALLOWED = {
@@ -57,7 +61,7 @@ def test_deleting_the_minimum_by_the_clock_changes_three_files_outside_its_folde
         ("release", 25),
         ("converge", 27),
         ("demand", 57),
-        (r"^Leave$|^leave$|^LEAVE|ZONE_LEFT", 4),
+        ("^leave$|leave_(zone|stops|finds)|leaves_zone|zone_left", 4),
     ],
 )
 def test_no_more_files_than_today_name_a_capability_that_is_not_separate(words: str, most: int) -> None:

@@ -40,6 +40,8 @@ def name_moves(pool: PoolDraft) -> None:
     if leaving is None:
         return
     sources = [draft for draft in pool.groups if draft.health.left and _is_able(draft) and draft.requested > 0]
+    for draft in sources:
+        draft.floors.pop(Rule.STRATEGY, None)
     takers = [draft for draft in pool.groups if _takes(draft)]
     lowest = min(takers, key=lambda draft: (draft.requested / draft.group.annotations.weight, draft.tie), default=None)
     convergence = pool.convergence

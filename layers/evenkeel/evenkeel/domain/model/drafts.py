@@ -185,8 +185,11 @@ class Draft(GroupPlan):
     def is_unfenced(self) -> bool:
         """Return True for a fenced, probing or unhealthy group that is sized as if healthy.
 
-        The fence of a group whose launches are stopped always holds, because an autoscaler does not see this cause.
+        The fence of a group whose launches are stopped always holds, because an autoscaler does not see this cause. So
+        does that of a zone that is left, because an operator has asked for it.
         """
+        if self.health.left:
+            return False
         if not self.group.annotations.fencing_enabled and self.group.status.launches_stopped is None:
             return self.state in (State.FENCED, State.PROBING, State.UNHEALTHY)
         return not self.health.probes_slowly and self.state is State.PROBING
