@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import attrgetter
 from statistics import fmean
 
@@ -47,8 +47,10 @@ class Replicas:
         wanted = [requested[at] for at in times]
         runs = _without_dips(times, wanted, _at(times, running))
         self.requested, self.running = _levels(times, wanted), _levels(times, runs)
-        for i in range(1, len(times)):
-            self._change(times[i], (wanted[i - 1], wanted[i]), (runs[i - 1], runs[i]))
+        states = pairwise(zip(times, wanted, runs, strict=True))
+        for (_, wanted_before, ran), (at, wants, run) in states:
+            if (wants, run) != (wanted_before, ran):
+                self._change(at, (wanted_before, wants), (ran, run))
         for since, is_ordered in self.coming:
             if times[-1] - since > self.latest:
                 self._refuse(since, times[-1], is_ordered)
