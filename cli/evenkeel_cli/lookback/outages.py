@@ -87,7 +87,7 @@ def _outage(
 ) -> Outage:
     last = max(refusal.until for refusal in run)
     kind, _ = Counter(refusal.kind for refusal in run).most_common(1)[0]
-    limits = {refusal.at: _nodes(groups, zone, refusal.at) for refusal in run}
+    limits = {refusal.at: nodes_in(groups, zone, refusal.at) for refusal in run}
     return Outage(
         pool=pool,
         zone=zone,
@@ -101,7 +101,7 @@ def _outage(
     )
 
 
-def _nodes(groups: Sequence[GroupHistory], zone: str, at: int) -> int:
+def nodes_in(groups: Sequence[GroupHistory], zone: str, at: int) -> int:
     """Return the nodes in a zone that run, or whose launch has begun."""
     return sum(
         level_at(group.running, at) + sum(launch.began <= at for launch in group.coming_at(at))

@@ -12,7 +12,7 @@ from evenkeel.texts.english import rfc3339
 from evenkeel_cli.lookback.activities import text_of
 from evenkeel_cli.lookback.demand import Need, has_or_gets, need_of, waiting
 from evenkeel_cli.lookback.history import GroupHistory, History, area, level_at, moment, total
-from evenkeel_cli.lookback.outages import BEFORE, Outage, Window
+from evenkeel_cli.lookback.outages import BEFORE, Outage, Window, nodes_in
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from evenkeel_cli.simulation.engine import STATIC, GroupSnapshot, Record, Run, Snapshot, Variant, play, variants_of
 from evenkeel_cli.simulation.history import refusal_of
@@ -218,7 +218,6 @@ def scenario_document(
     """Return the scenario of a window that begins ``shift`` seconds earlier. ``end``: the end of outages to assume."""
     start = window.since - shift
     zones = sorted({zone for pool in needs for group in history.of_pool(pool) for zone in group.zones})
-    quota = [outage for outage in window.outages if not outage.zone]
     return {
         "name": f"{history.source} {moment(start):%Y-%m-%d %H:%M}"[:100],
         "flavour": history.flavour,
@@ -226,7 +225,7 @@ def scenario_document(
         "duration": write_duration(window.until - start),
         "seed": shift + 1,
         "zones": [_zone(history, window, zone) for zone in zones],
-        "quota": {"nodes": _limits(quota, start, end), "failure": refusal_of(FailureClass.QUOTA)},
+        "quota": {"nodes": _limits(_quota(history, window), start, end), "failure": refusal_of(FailureClass.QUOTA)},
         "pools": [_pool(history, window, pool, start, end) for pool in needs],
         "demand": [{"pool": pool, "nodes": _steps(need, start)} for pool, need in needs.items()],
         "lost": [
@@ -238,6 +237,23 @@ def scenario_document(
         ],
         "autoscaler": {"balance": all(need.balances for need in needs.values())},
     }
+
+
+def _quota(history: History, window: Window) -> list[Outage]:
+    """Return the outages of the Region's quota, which the pools share. Those that overlap are one."""
+    groups = [group for pool in window.pools for group in history.of_pool(pool)]
+    found: list[Outage] = []
+    for outage in window.outages:
+        if outage.zone:
+            continue
+        limits = {at: nodes_in(groups, "", at) for at, _ in outage.limits}
+        since = outage.since
+        if found and since <= found[-1].last:
+            before = found.pop()
+            limits |= dict(before.limits)
+            since, outage = before.since, max(before, outage, key=lambda one: one.last)
+        found.append(replace(outage, since=since, limits=tuple(sorted(limits.items()))))
+    return found
 
 
 def _zone(history: History, window: Window, zone: str) -> dict[str, Any]:

@@ -57,6 +57,19 @@ def test_a_quota_is_no_reason_to_install_anything() -> None:
     assert found.verdict == "nothing"
 
 
+def test_pools_share_a_quota() -> None:
+    pools = [{"name": name, "min": 3, "max": 18, "start": start} for name, start in (("web", 6), ("batch", 3))]
+    demand = [
+        {"pool": name, "nodes": [{"at": "0s", "nodes": few}, {"at": at, "nodes": many}, {"at": "5h", "nodes": few}]}
+        for name, at, few, many in (("web", "90m", 6, 12), ("batch", "95m", 3, 8))
+    ]
+    quota = {"nodes": [{"at": "0s"}, {"at": "80m", "nodes": 12}, {"at": "3h"}]}
+    zones = [{"name": f"eu-central-1{letter}"} for letter in "abc"]
+    document = {"name": "x", "duration": "6h", "zones": zones, "pools": pools, "demand": demand, "quota": quota}
+    past = live(read_scenario(document, "x"), replaced=0)
+    judge(past, [*report_of(past).answers])
+
+
 def test_a_gain_that_depends_on_the_unknown_end_of_a_quota_is_no_claim() -> None:
     report = report_of(live(shipped("flapping-quota"), seed=7))
     assert [one.verdict for one in report.answers] == ["unsure"]
