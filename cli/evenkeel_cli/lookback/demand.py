@@ -128,10 +128,10 @@ class _Reader:
     def _closed_at(self, wave: Wave) -> int | None:
         """Return since when no group could grow before a wave; None: one could, so the need has changed just then."""
         before = wave.at - 1
-        refused = {group: self._refused_at(group, before) for group in self._groups}
-        if any(not at and self._has_room(before, only=[group]) for group, at in refused.items()):
+        refused = [(self._refused_at(group, before), group) for group in self._groups]
+        if any(not at and self._has_room(before, only=[group]) for at, group in refused):
             return None
-        return max(refused.values()) or None
+        return max(at for at, _ in refused) or None
 
     def _refused_at(self, group: GroupHistory, at: int) -> int:
         """Return when a group's last order was refused, as far as the autoscaler knows; 0: it was not."""

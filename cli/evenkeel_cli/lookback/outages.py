@@ -70,14 +70,15 @@ def outages_of(history: History) -> list[Outage]:
 def _outages(pool: str, zone: str, groups: Sequence[GroupHistory], refusals: Sequence[Refusal]) -> Iterator[Outage]:
     successes = sorted(launch.began for group in groups for launch in group.launches if zone in ("", launch.zone))
     run: list[Refusal] = []
+    last = 0
     for refusal in sorted(refusals, key=lambda one: one.at):
-        last = max((one.until for one in run), default=0)
         place = bisect_right(successes, last + _TOGETHER)
         ended = place < len(successes) and successes[place] < refusal.at - _TOGETHER
         if run and (ended or refusal.at - last > _GAP):
             yield _outage(pool, zone, groups, run, successes)
-            run = []
+            run, last = [], 0
         run.append(refusal)
+        last = max(last, refusal.until)
     if run:
         yield _outage(pool, zone, groups, run, successes)
 
