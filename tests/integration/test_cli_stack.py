@@ -265,6 +265,7 @@ ASKED = {
         *("pause --cluster blue", "resume --cluster blue", "dry-run --cluster blue"),
         "fence-zone --cluster blue --zone a --until 2099-01-01T00:00:00Z",
         "drill --cluster blue --abort",
+        "leave-zone --cluster blue --back",
         "scale-up --cluster blue --pool p --nodes 1",
         "scale-down --cluster blue --pool p --nodes 1",
         "level --cluster blue --pool p",
