@@ -141,9 +141,8 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
         contest = _put_back(group, contest, now)
     launched = _launched_since(group, failure, now)
     arrivals, is_late = time_waited(group, arrivals, now, provision_timeout, others_deliver=others_deliver)
-    after = before
-    if failure is not before.failure or arrivals is not before.arrivals or contest is not before.contest:
-        after = replace(before, failure=failure, arrivals=arrivals, contest=contest)
+    is_same = (failure, arrivals, contest) == (before.failure, before.arrivals, before.contest)
+    after = before if is_same else replace(before, failure=failure, arrivals=arrivals, contest=contest)
     failures = [*_failures(group, before, now, backoff, provision_timeout, of_sets)]
     after = observe_running(after, group.delivered, launched, now, backoff)
     if is_late and (late := late_failure(group, provision_timeout)) is not None:
@@ -153,12 +152,11 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
             after = record_failure(after, at, kind, message, policy, now=now)
     after = follow_template(group, state, after, now)
     if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
-        if group.refused_machines:
-            after = replace(after, failure=_with_refused(group, after.failure))
+        after = _with_refused(group, after)
         # If the group failed in this check, nodes that register from now on are new.
         if after.arrivals.running_seen is None:
             after = replace(after, arrivals=replace(after.arrivals, running_seen=group.delivered))
-    return state if after is before or after == before else after
+    return state if after == before else after
 
 
 def _stalled(
@@ -303,12 +301,12 @@ def _launched_since(group: NodeGroup, failure: FailureHistory, now: datetime) ->
     return sum(launch > failure.last_failure for launch in launches)
 
 
-def _with_refused(group: NodeGroup, failure: FailureHistory) -> FailureHistory:
-    names = {machine.name for machine in group.refused_machines}
-    if names <= set(failure.refused):
-        return failure
-    known = [name for name in failure.refused if name not in names]
-    return replace(failure, refused=tuple(sorted(names) + known)[:_REFUSED_KEPT])
+def _with_refused(group: NodeGroup, state: GroupState) -> GroupState:
+    names, refused = {machine.name for machine in group.refused_machines}, state.failure.refused
+    if names <= set(refused):
+        return state
+    known = [name for name in refused if name not in names]
+    return replace(state, failure=replace(state.failure, refused=tuple(sorted(names) + known)[:_REFUSED_KEPT]))
 
 
 def _is_put_back(group: NodeGroup, now: datetime) -> bool:
