@@ -8,7 +8,12 @@ from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.requests import CPU, MEMORY, Counts
 from evenkeel.domain.demand.selectors import matches
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.workload import HOSTNAME, Node
+
+Rejections = Mapping[PodGroup, Mapping[GroupKey, Reason]]
+"""Of each pod group, the node groups of a pool whose new node rejects it, and why."""
 
 
 class CertainPods:
@@ -49,15 +54,22 @@ class CertainPods:
             key for key in self._pods if not key or self._domains[key] <= {node.labels.get(key) for node in templates}
         ]
 
-    def requests(self, keys: Collection[str], rejected: Collection[PodGroup]) -> Counts:
-        """Return the cpu and memory that the pods surely use on new nodes of a pool that spans these keys."""
-        total = Counter[str]()
+    def requests(self, keys: Collection[str], rejections: Rejections, groups: int) -> tuple[Counts, bool]:
+        """Return the cpu and memory that the pods surely use on new nodes of a pool with so many groups.
+
+        Also return True if all of these pods fit a new node of each group. ``keys`` are those that the pool spans.
+        """
+        total, fit_all = Counter[str](), not any(keys)
         for key in keys:
             pods = self._pods[key]
+            partly = [group for group in rejections if group in pods]
+            # Pods that need no key fit as long as one group that accepts them has room.
+            rejected = [group for group in partly if key or len(rejections[group]) == groups]
+            fit_all = fit_all and len(partly) == len(rejected)
             total.update(self._requests[key])
-            total.subtract(requests_of({group: pods[group] for group in rejected if group in pods}))
+            total.subtract(requests_of({group: pods[group] for group in rejected}))
         total.subtract(self._free)
-        return total
+        return total, fit_all
 
 
 def _key_to_span(pod_group: PodGroup, on_new_nodes: Collection[PodGroup]) -> str | None:

@@ -271,22 +271,21 @@ class _ScaleUp:
     def _least_waste(self, pool: PoolOffer, requests: Counts, certain: CertainPods) -> float | Fraction:
         """Return a lower bound of the waste of a pool's option; minus infinity: unknown.
 
-        Each certain pod that fits a new node of each node group is placed, unless the pool has no room left. So the
-        pool gets all nodes for which it has room, or at least as many nodes as these pods fill. Pods that need a zone
-        may stop at the first node group without room.
+        Each certain pod is placed, unless the pool has no room left. So the pool gets all nodes for which it has room,
+        or at least as many nodes as these pods fill. If some pods need a zone, a pod may stop at the first node group
+        without room.
         """
         if self._orders[pool.pool].node_infos or not all(offer.group in self._templates for offer in pool.groups):
             return _UNKNOWN
         nodes, waste = 0, Fraction(0)
         templates = [self._templates[offer.group].node for offer in pool.groups]
-        keys = certain.spanned(templates)
-        placed = certain.requests(keys, self._rejections[pool.pool])
+        placed, fit_all = certain.requests(certain.spanned(templates), self._rejections[pool.pool], len(pool.groups))
         for name in (CPU, MEMORY):
             largest = max((counts(template.allocatable).get(name, 0) for template in templates), default=0)
             if largest:
                 nodes = max(nodes, -(-placed[name] // largest))
-        rooms = [max(0, offer.room) for offer in pool.groups]
-        nodes = min(nodes, pool.room, min(rooms, default=0) if any(keys) else sum(rooms), self._nodes_left)
+        rooms = [offer.room for offer in pool.groups if offer.room > 0]
+        nodes = min(nodes, pool.room, sum(rooms) if fit_all else min(rooms, default=0), self._nodes_left)
         for name in (CPU, MEMORY):
             total = nodes * min((counts(template.capacity).get(name, 0) for template in templates), default=0)
             if total <= 0:

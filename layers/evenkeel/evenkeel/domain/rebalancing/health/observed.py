@@ -144,9 +144,8 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
     launched = _launched_since(group, failure, now)
     silent = order_timeout or provision_timeout
     arrivals, is_late = time_waited(group, arrivals, now, silent, others_deliver=others_deliver)
-    after = before
-    if failure is not before.failure or arrivals is not before.arrivals or contest is not before.contest:
-        after = replace(before, failure=failure, arrivals=arrivals, contest=contest)
+    is_same = (failure, arrivals, contest) == (before.failure, before.arrivals, before.contest)
+    after = before if is_same else replace(before, failure=failure, arrivals=arrivals, contest=contest)
     failures = [*_failures(group, before, now, backoff, provision_timeout, of_sets)]
     after = observe_running(after, group.delivered, launched, now, backoff)
     if is_late and (late := late_failure(group, silent)) is not None:
@@ -157,13 +156,12 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
     after = follow_template(group, state, after, now)
     if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
         after = _failing(group, after)
-    return state if after is before or after == before else after
+    return state if after == before else after
 
 
 def _failing(group: NodeGroup, state: GroupState) -> GroupState:
     """Return the state with the refused machines. If it failed in this check, nodes that register later are new."""
-    if group.refused_machines:
-        state = replace(state, failure=_with_refused(group, state.failure))
+    state = _with_refused(group, state)
     if state.arrivals.running_seen is not None:
         return state
     return replace(state, arrivals=replace(state.arrivals, running_seen=group.delivered))
@@ -313,12 +311,12 @@ def _launched_since(group: NodeGroup, failure: FailureHistory, now: datetime) ->
     return sum(launch > failure.last_failure for launch in launches)
 
 
-def _with_refused(group: NodeGroup, failure: FailureHistory) -> FailureHistory:
-    names = {machine.name for machine in group.refused_machines}
-    if names <= set(failure.refused):
-        return failure
-    known = [name for name in failure.refused if name not in names]
-    return replace(failure, refused=tuple(sorted(names) + known)[:_REFUSED_KEPT])
+def _with_refused(group: NodeGroup, state: GroupState) -> GroupState:
+    names, refused = {machine.name for machine in group.refused_machines}, state.failure.refused
+    if names <= set(refused):
+        return state
+    known = [name for name in refused if name not in names]
+    return replace(state, failure=replace(state.failure, refused=tuple(sorted(names) + known)[:_REFUSED_KEPT]))
 
 
 def _is_put_back(group: NodeGroup, now: datetime) -> bool:
