@@ -17,6 +17,8 @@ from evenkeel.record import ClusterPolicy, ClusterRecord
 from evenkeel.texts.english import sentences
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.main import app
+from evenkeel_cli.simulation.engine import Run, variants_of
+from evenkeel_cli.simulation.scenario import read_scenario
 from tests import objects
 from tests.builders import (
     MINUTE,
@@ -236,10 +238,32 @@ class TestChecks:
         assert runs < 40
 
 
-def test_nodes_of_another_pool_do_not_return_below_the_number() -> None:
-    """Published mins hold for the return of nodes, and the number is published."""
-    found = at(BEGINS, RUSH, nodes=(3, 3, 3))
-    assert sum(minima(found)) == 9
+def test_a_fallback_gives_no_node_back_below_its_number() -> None:
+    """The first pool can get nodes again after 90 minutes, and the fallback's number holds until the 180th."""
+    drought = [{"at": "0s", "nodes": 2}, {"at": "10m", "nodes": 0}, {"at": "90m"}]
+    node = {"cpu": 4, "memory": "16Gi"}
+    spot = {"name": "spot", "max": 9, "start": 6, "level": "converge", "capacity": dict.fromkeys("abc", drought)}
+    spare = {"name": "spare", "max": 12, "fallback_for": "spot", "level": "converge"}
+    hours = {"from": "00:40", "until": "03:00", "time_zone": "UTC", "min": 6}
+    played = {
+        "name": "fallback",
+        "duration": "5h",
+        "zones": [{"name": zone} for zone in "abc"],
+        "pools": [{**spot, "node": node}, {**spare, "node": node, "minimum_at": [hours]}],
+        "pods": [{"name": "shop", "count": [{"at": "0s", "pods": 8}, {"at": "20m", "pods": 14}], "cpu": "1900m"}],
+    }
+    scenario = read_scenario(played, "test.yaml")
+    (variant,) = variants_of(scenario, "Balanced")
+    record = Run(scenario, variant)()
+    held = {
+        shot.at: sum(group.requested for group in shot.groups if "spare" in group.name) for shot in record.snapshots
+    }
+    # A snapshot is made at each change.
+    ordered = next(second for second, nodes in held.items() if nodes >= 6)
+    assert ordered < 40 * 60
+    assert all(nodes >= 6 for second, nodes in held.items() if ordered <= second < 180 * 60)
+    assert record.moved > 0
+    assert held[max(held)] < 6
 
 
 BAD = [
