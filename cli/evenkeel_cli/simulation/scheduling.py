@@ -110,6 +110,7 @@ class Scheduler:
     def __init__(self, nodes: Iterable[NodeInfo] = ()) -> None:
         self.nodes = {node.name: node for node in nodes}
         self._counts: dict[PodGroup, dict[str, Counter[str]]] = {}  # of kinds that spread
+        self._nodes_of: dict[PodGroup, dict[str, NodeInfo]] = {}  # those of ``nodes`` whose labels a kind accepts
 
     def copy(self) -> "Scheduler":
         """Return a copy with a copy of each node."""
@@ -120,12 +121,17 @@ class Scheduler:
     def add(self, node: NodeInfo) -> None:
         """Add a node."""
         self.nodes[node.name] = node
+        for kind, nodes in self._nodes_of.items():
+            if kind.matches(node.labels):
+                nodes[node.name] = node
         for kind, counts in self._counts.items():
             _count(kind, counts, node)
 
     def remove(self, node: NodeInfo) -> None:
         """Remove a node."""
         del self.nodes[node.name]
+        for nodes in self._nodes_of.values():
+            nodes.pop(node.name, None)
         self._counts.clear()
 
     def put(self, kind: PodGroup, node: NodeInfo, count: int = 1) -> None:
@@ -143,7 +149,13 @@ class Scheduler:
 
     def emptiest_first(self, kind: PodGroup, nodes: Iterable[NodeInfo] | None = None) -> Iterator[NodeInfo]:
         """Yield the least used node on which a pod fits, for one pod after another, as ``places`` does."""
-        return places(kind, self.nodes.values() if nodes is None else nodes, self.counts(kind), _emptiness)
+        return places(kind, self.nodes_of(kind) if nodes is None else nodes, self.counts(kind), _emptiness)
+
+    def nodes_of(self, kind: PodGroup) -> Iterable[NodeInfo]:
+        """Return the nodes whose labels a kind accepts, in the order of their creation."""
+        if kind not in self._nodes_of:
+            self._nodes_of[kind] = {node.name: node for node in self.nodes.values() if kind.matches(node.labels)}
+        return self._nodes_of[kind].values()
 
     def counts(self, kind: PodGroup) -> Counts:
         """Return the number of a kind's pods by topology domain, on nodes whose labels match, cordoned or not."""
@@ -151,7 +163,7 @@ class Scheduler:
             return {}
         if kind not in self._counts:
             counts = self._counts[kind] = {key: Counter() for key in kind.spread}
-            for node in self.nodes.values():
+            for node in self.nodes_of(kind):
                 _count(kind, counts, node)
         return _copied(self._counts[kind])
 

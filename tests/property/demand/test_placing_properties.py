@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot, Places
 from evenkeel.domain.demand.drainability import Budgets
 from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.scale_down import scale_down
-from evenkeel.domain.demand.scale_up import scale_up
+from evenkeel.domain.demand.scale_up import _ScaleUp, scale_up
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, ScaleDownState
@@ -402,3 +403,12 @@ def test_budgets_are_counted_down_to_zero(allowed: list[int], evicted: list[str]
         name = f"default/{app}"
         assert budgets.left[name] == max(0, before[name] - evicted.count(app))
     assert all_at_once == all(evicted.count(app) <= before[f"default/{app}"] for app in APPS)
+
+
+@given(workloads(), offers())
+def test_a_pool_that_its_bound_leaves_out_would_not_have_been_chosen(
+    workload: Workload, pools: tuple[PoolOffer, ...]
+) -> None:
+    bounded = scale_up(Simulation(workload, pools, DemandPolicy(), NOW))
+    with mock.patch.object(_ScaleUp, "_least_waste", return_value=float("-inf")):
+        assert scale_up(Simulation(workload, pools, DemandPolicy(), NOW)) == bounded

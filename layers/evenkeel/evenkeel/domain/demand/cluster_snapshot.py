@@ -134,7 +134,15 @@ class ClusterSnapshot:
     def rejections(self, classes: PodGroupClasses, node_info: NodeInfo) -> dict[PodGroup, Reason]:
         """Return the pod groups of which a pod does not fit a node, each with the reason."""
         cpu, memory = (node_info.cpu, node_info.memory) if node_info.pods > 0 else (-1, -1)
-        doubtful = [*classes.others]
+        doubtful = [
+            group
+            for group in classes.others
+            if not group.by_shape
+            or group.cpu > cpu
+            or group.memory > memory
+            or not self._accepts(group, node_info)
+            or not self._may_add(self._rules.of(group), node_info, 1)
+        ]
         for most_cpu, most_memory, plain in classes.plain:
             if not self._accepts(plain[0], node_info):
                 doubtful += plain

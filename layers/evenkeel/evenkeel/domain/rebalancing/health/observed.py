@@ -133,14 +133,13 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
     if state is None and not is_event:
         return None
     before = state or GroupState()
-    failure, arrivals, contest = before.failure, before.arrivals, before.contest
+    failure, arrivals = before.failure, before.arrivals
+    contest = _put_back(group, before.contest, now) if put_back else before.contest
     # Copies are expensive, and most states do not change.
     if failure.announced:
         failure = replace(failure, announced=())
     if arrivals.stalled_since is not None:
         arrivals = replace(arrivals, stalled_since=None)
-    if put_back:
-        contest = _put_back(group, contest, now)
     launched = _launched_since(group, failure, now)
     silent = order_timeout or provision_timeout
     arrivals, is_late = time_waited(group, arrivals, now, silent, others_deliver=others_deliver)
