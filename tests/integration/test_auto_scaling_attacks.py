@@ -516,7 +516,7 @@ def test_an_order_of_cluster_autoscaler_in_the_middle_of_a_write_is_not_cut() ->
 
     once(stage, "SuspendProcesses", lambda _group: once(stage, "SuspendProcesses", order))
     assert stage.run().conflicts == 1
-    assert sum(desired(stage, names)) == 9  # one of the ordered nodes counts as a moved one
+    assert sum(desired(stage, names)) == 10  # eight replicas, two of them moved, and the two that were ordered
 
 
 def test_a_run_without_time_to_read_again_after_a_conflict_has_read_the_cluster() -> None:

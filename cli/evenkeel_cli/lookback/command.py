@@ -19,7 +19,7 @@ from evenkeel_cli.lookback.prometheus import EXPORTERS, is_answer, print_queries
 from evenkeel_cli.lookback.replay import Answer, answer, unplayed
 from evenkeel_cli.lookback.report import Report
 from evenkeel_cli.simulate import check_plot, write_plot
-from evenkeel_cli.terminal import LookbackForm, Output, fail, progress, say_document, terminal
+from evenkeel_cli.terminal import LookbackForm, Output, fail, progress, say, say_document, terminal
 
 _NO_VERDICT = 4
 _MOST_PLAYED = 750 * 3600  # seconds of a pool that less than two minutes of CPU are enough for
@@ -72,7 +72,7 @@ def queries_command(source: str, days: int, now: str | None) -> None:
     if not 1 <= days <= LONGEST:
         fail([f"--days is {days}: choose 1 to {LONGEST}"])
     for line in print_queries(source, days, read_moment(now)):
-        typer.echo(line)
+        say(line)
 
 
 def _read(inputs: Inputs) -> History:

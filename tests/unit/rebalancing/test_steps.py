@@ -29,6 +29,7 @@ BEFORE = [
     "set_minimum",
     "keep_unplaceable",
     "set_survival_minima",
+    "fence",
     "recall_release",
     "recall_requested",
     "update_step",
@@ -41,6 +42,7 @@ BEFORE = [
 AFTER = [
     "remember_rest",
     "report_survival",
+    "note_progress",
     "hold_level",
     "publish",
     "share_rolling",
@@ -48,7 +50,7 @@ AFTER = [
     "report",
     "remember",
 ]
-ORDERS = ["raise_to_minimum", "begin_request", "carry_out_request", "order_to_survive", "converge"]
+ORDERS = ["raise_to_minimum", "begin_request", "carry_out_request", "order_to_survive", "name_moves", "converge"]
 LEVELLED = [*ORDERS, "size"]
 MINIMA_FIRST = ["size", "raise_to_strategy_minima", *ORDERS]
 
