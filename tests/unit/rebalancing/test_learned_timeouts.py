@@ -62,6 +62,17 @@ class Checked:
     def state_at(self, machines: Sequence[Machine], minute: float, **fields: Any) -> State:
         return self.check(machines, minute, **fields).pools[0].groups[0].state
 
+    def count_until(self, until: datetime) -> None:
+        """Store that the machines of all groups are counted until this time."""
+        pools = {
+            id: replace(
+                state,
+                replicas=replace(state.replicas, counted_until=dict.fromkeys(state.replicas.counted_until, until)),
+            )
+            for id, state in self.state.pools.items()
+        }
+        self.state = replace(self.state, pools=pools)
+
     @property
     def pool(self) -> PoolState:
         (pool,) = self.state.pools.values()
@@ -154,6 +165,23 @@ class TestGivenUp:
         late = [replace(one, has_node=True, joined_at=NOW + 9 * MINUTE) for one in silent]
         checked.check(late, 10)
         assert checked.counted == 62
+
+    @pytest.mark.parametrize("until", [NOW + timedelta(days=1), NOW + 20 * MINUTE + SECOND])
+    def test_a_clock_that_was_ahead_gives_up_no_young_machine(self, until: datetime) -> None:
+        checked = Checked()
+        fenced_after(checked, ordered(3))
+        checked.count_until(until)
+        probe = ordered(1, 20 * MINUTE, "probe")
+        for minute in (20.1, 21, 21.9):
+            assert checked.check(probe, minute).pools[0].groups[0].requested == 1
+
+    def test_learning_goes_on_after_a_clock_was_ahead(self) -> None:
+        checked = Checked()
+        checked.check([joined(1, MINUTE, MINUTE)], 3)
+        checked.count_until(NOW + timedelta(days=1))
+        checked.check([joined(2, 4 * MINUTE, MINUTE)], 6)
+        assert checked.counted == 62
+        assert max(checked.pool.replicas.counted_until.values()) < NOW + 5 * MINUTE
 
 
 class TestWhatCannotBeCounted:

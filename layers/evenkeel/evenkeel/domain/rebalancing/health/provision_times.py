@@ -24,7 +24,7 @@ from evenkeel.domain.model.groups import CLOCKS_AGREE, KUBERNETES_SINCE, GroupKe
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool
-from evenkeel.domain.model.provision_times import FEWEST, ProvisionTimes
+from evenkeel.domain.model.provision_times import FEWEST, SHORTEST, ProvisionTimes
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.rebalancing.health.waiting import is_awaited
@@ -57,11 +57,18 @@ def machine_timeout(pool: AnyPool, group: NodeGroup, state: GroupState | None, n
     """
     if not _is_silent(state):
         return pool.timeout_of(group)
+    timeout, until = order_timeout(pool, group, now), _counted_until(pool, group, now)
+    if until is None or all(machine.awaited_from(now) >= until for machine in _awaited(group)):
+        return timeout
+    # A machine that was created at ``until`` was not given up, nor was one that is younger than any timeout.
+    least = max(SHORTEST, group.options.provision_timeout or timedelta(0))
+    return min(timeout, max(least, now - until + timedelta.resolution))
+
+
+def _counted_until(pool: AnyPool, group: NodeGroup, now: datetime) -> datetime | None:
+    """Return until when the group's machines are counted; None: unknown, also after a clock was ahead."""
     until = pool.state.replicas.counted_until.get(str(group.key))
-    timeout = order_timeout(pool, group, now)
-    is_given_up = until is not None and any(machine.awaited_from(now) < until for machine in _awaited(group))
-    # A machine that was created at ``until`` was not given up.
-    return min(timeout, now - until + timedelta.resolution) if is_given_up and until is not None else timeout
+    return until if until is not None and until <= now + CLOCKS_AGREE else None
 
 
 def learn(
@@ -78,7 +85,7 @@ def learn(
         kind, key = kind_of(group), str(group.key)
         if kind and group.machines:
             refused = before.get(group.key, GroupState()).failure.refused
-            found, last, without = _count(pool, group, check, until.get(key), refused)
+            found, last, without = _count(pool, group, check, _counted_until(pool, group, check.now), refused)
             untimed += without
             if last is not None:
                 times[kind] = times.get(kind, ProvisionTimes()).with_times(found)
