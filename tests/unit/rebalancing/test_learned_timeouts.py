@@ -27,6 +27,7 @@ SECOND = timedelta(seconds=1)
 TYPE = "m5.large"
 AUTO = replace(numbers(0, 60), timeout_mode="auto")
 KNOWN = ProvisionTimes().with_times([100 * SECOND] * 60)  # three times as long, rounded up: 5 min 6 s
+SLOW = ProvisionTimes().with_times([timedelta(hours=1)] * 60)
 LEARNED = 306 * SECOND
 
 
@@ -201,6 +202,14 @@ class TestWhatCannotBeCounted:
         assert made.pools[0].untimed == 1
         assert checked.pool.replicas.provision_times == {}
 
+    @pytest.mark.parametrize("created", [NOW - MINUTE, datetime.fromtimestamp(0, UTC)])
+    def test_a_machine_without_a_usable_time_is_reported_once(self, created: datetime) -> None:
+        checked, machine = Checked(None), replace(joined(1, -MINUTE, None), created_at=created)
+        untimed = [checked.check([machine], minute).pools[0].untimed for minute in (1, 2, 3)]
+        assert untimed == [1, 0, 0]
+        checked.check([machine, joined(2, 3 * MINUTE, MINUTE)], 5)
+        assert checked.counted == 1
+
     def test_a_machine_that_failed_and_was_launched_again_is_no_sample(self) -> None:
         checked = Checked(None)
         again = replace(ordered(1)[0], failure=MachineFailure(code="InsufficientInstanceCapacity", message=""))
@@ -225,8 +234,18 @@ class TestTexts:
     @pytest.mark.parametrize(
         ("times", "fields", "text"),
         [
-            (KNOWN, {}, "an order of m5.large is silent after 5 min 06 s, and a lone machine after 1.5 times that"),
+            (
+                KNOWN,
+                {},
+                "an order of m5.large is silent after 5 min 06 s, and a lone machine after 7 min 39 s: learned",
+            ),
             (None, {}, "an order of m5.large is silent after 15 min, by default or by the record"),
+            (
+                KNOWN,
+                {"provision_timeout": 6 * MINUTE},
+                "after 6 min, and a lone machine after 7 min 39 s, as the groups",
+            ),
+            (SLOW, {}, "an order of m5.large is silent after 15 min: learned from 60 machines"),
             (KNOWN, {"provision_timeout": 20 * MINUTE}, "is silent after 20 min, as the groups or their owner say"),
             (KNOWN.__class__(letters="a" * 7), {}, "the times of 7 machines are known, and 50 are needed"),
         ],
@@ -236,6 +255,12 @@ class TestTexts:
     ) -> None:
         (pool,) = Checked(times).check(ordered(1), 1, **fields).pools
         assert any(text in sentence(reason) for reason in timeouts_of(pool))
+
+    def test_a_silent_zone_does_not_change_the_timeout_that_is_named(self) -> None:
+        checked, old, young = Checked(None), ordered(2), ordered(1, 5 * MINUTE, "young")
+        fenced_after(checked, [*old, *young])
+        (pool,) = checked.check([*old, *young], 15.5).pools
+        assert "after 15 min: the times of 2 machines" in sentence(timeouts_of(pool)[0])
 
 
 JOINED = "2026-01-15T12:01:40Z"
