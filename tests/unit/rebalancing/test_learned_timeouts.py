@@ -9,19 +9,23 @@ import pytest
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.adapters.kubernetes.read.machines import read_machine
-from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.provision_times import ProvisionTimes
 from evenkeel.domain.model.states import ClusterState, PoolState
+from evenkeel.domain.model.workload import Node, Workload
 from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.health.provision_times import timeouts_of
 from evenkeel.texts.english import sentence
 from tests import objects
 from tests.builders import MINUTE, NOW, group, numbers
 from tests.objects import ZONES
-from tests.parts import replace
+from tests.parts import make, replace
+from tests.workloads import node
 
 SECOND = timedelta(seconds=1)
 TYPE = "m5.large"
@@ -228,6 +232,36 @@ class TestWhatCannotBeCounted:
             pools = {id: with_times(state, renamed) for id, state in checked.state.pools.items()}
             checked.state = replace(checked.state, pools=pools)
         assert len(checked.pool.replicas.provision_times) == 1
+
+
+class TestInstances:
+    """Instances of Auto Scaling, where Evenkeel orders nodes: their launch ends long before their nodes join."""
+
+    KEY = GroupKey("auto-scaling", "", "a")
+    LAUNCHED = joined(1, timedelta(0), 20 * SECOND)
+
+    def state_after(self, workload: Workload) -> PoolState:
+        found = group("a", 1, machines=(self.LAUNCHED,), machine_type=TYPE, pool_max=30)
+        found = replace(found, key=self.KEY)
+        observation = Observation(groups=(found,), workload=workload)
+        policy = make(Policy, strategy=BALANCED, demand=DemandStage.SCALE_UP, autoscaler=False, timeout_mode="auto")
+        (state,) = plan(observation, ClusterState(), policy, NOW + 3 * MINUTE).pool_states.values()
+        return state
+
+    def test_without_its_node_an_instance_teaches_no_time(self) -> None:
+        state = self.state_after(Workload(registered=frozenset(["j1"]), whole=False))
+        assert not state.replicas.provision_times
+
+    def test_its_node_shows_when_it_joined(self) -> None:
+        state = self.state_after(Workload(nodes=(self.node(NOW + 100 * SECOND),)))
+        assert state.replicas.provision_times[TYPE] == ProvisionTimes().with_times([100 * SECOND])
+
+    def test_a_node_that_is_older_than_its_machine_teaches_no_time(self) -> None:
+        state = self.state_after(Workload(nodes=(self.node(NOW - timedelta(days=1)),)))
+        assert not state.replicas.provision_times
+
+    def node(self, created_at: datetime) -> Node:
+        return node("n", created_at=created_at, group=self.KEY, machine=self.LAUNCHED)
 
 
 class TestTexts:

@@ -80,8 +80,10 @@ def learn(
     """
     stored, untimed, learns = state.replicas, 0, pool.settings.timeout_mode == "auto"
     times, until = (dict(stored.provision_times), dict(stored.counted_until)) if learns else ({}, {})
-    needs_nodes = pool.id.flavour == AUTO_SCALING and check.policy.demand.orders  # to know which instances have joined
-    for group in pool.groups if learns and not (needs_nodes and check.observation.workload is None) else ():
+    # A launch of an instance ends before its node joins. Without pending pods, a check reads only the names of nodes.
+    needs_nodes = pool.id.flavour == AUTO_SCALING and check.policy.demand.orders
+    workload = check.observation.workload
+    for group in pool.groups if learns and not (needs_nodes and (workload is None or not workload.nodes)) else ():
         kind, key = kind_of(group), str(group.key)
         if kind and group.machines:
             refused = before.get(group.key, GroupState()).failure.refused
