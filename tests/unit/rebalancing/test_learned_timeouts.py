@@ -234,6 +234,23 @@ class TestWhatCannotBeCounted:
         assert len(checked.pool.replicas.provision_times) == 1
 
 
+def test_a_group_that_one_check_does_not_find_counts_no_machine_twice() -> None:
+    def zone(name: str, count: int) -> NodeGroup:
+        machines = tuple(
+            replace(joined(number, number * MINUTE, MINUTE), name=f"{name}{number}") for number in range(count)
+        )
+        return replace(group(name, count, bounds=(0, 30), machines=machines), machine_type=TYPE)
+
+    checked = Checked(None)
+    for minute, zones in ((2, "abc"), (4, "bc"), (6, "abc"), (8, "abc")):
+        made = plan(
+            Observation(groups=tuple(zone(name, minute) for name in zones)), checked.state, AUTO, NOW + minute * MINUTE
+        )
+        groups, pools = {**checked.state.groups, **made.states}, {**checked.state.pools, **made.pool_states}
+        checked.state = replace(checked.state, groups=groups, pools=pools)
+    assert checked.counted == 3 * 8
+
+
 class TestInstances:
     """Instances of Auto Scaling, where Evenkeel orders nodes: their launch ends long before their nodes join."""
 
