@@ -218,6 +218,14 @@ def test_provision_times_that_cannot_be_read_are_dropped_in_one_log_line(
         assert [record.getMessage().partition(": '")[2][:9] for record in caplog.records] == ["m5.xlarge"]
 
 
+@pytest.mark.parametrize("broken", [{str(KEY): "yesterday"}, {str(KEY): "2026-01-15T12:00:00"}, {str(KEY): None}, 7])
+def test_times_until_which_machines_are_counted_are_dropped_if_they_cannot_be_read(broken: object) -> None:
+    stored = PoolState(digest="x", replicas=ReplicasState(provision_times={"m": ProvisionTimes(letters="abc")}))
+    item = json.loads(dump_stored(stored))
+    item["replicas"]["counted_until"] = broken
+    assert read_stored(PoolState, json.dumps(item), "item") == stored
+
+
 def test_without_any_readable_provision_times_the_other_fields_stay() -> None:
     text = json.dumps({"digest": "x", "replicas": {"provision_times": "none"}})
     assert read_stored(PoolState, text, "item") == PoolState(digest="x")

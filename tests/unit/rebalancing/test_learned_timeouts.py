@@ -9,24 +9,29 @@ import pytest
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.adapters.kubernetes.read.machines import read_machine
-from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.provision_times import ProvisionTimes
 from evenkeel.domain.model.states import ClusterState, PoolState
+from evenkeel.domain.model.workload import Node, Workload
 from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.health.provision_times import timeouts_of
 from evenkeel.texts.english import sentence
 from tests import objects
 from tests.builders import MINUTE, NOW, group, numbers
 from tests.objects import ZONES
-from tests.parts import replace
+from tests.parts import make, replace
+from tests.workloads import node
 
 SECOND = timedelta(seconds=1)
 TYPE = "m5.large"
 AUTO = replace(numbers(0, 60), timeout_mode="auto")
 KNOWN = ProvisionTimes().with_times([100 * SECOND] * 60)  # three times as long, rounded up: 5 min 6 s
+SLOW = ProvisionTimes().with_times([timedelta(hours=1)] * 60)
 LEARNED = 306 * SECOND
 
 
@@ -61,6 +66,17 @@ class Checked:
 
     def state_at(self, machines: Sequence[Machine], minute: float, **fields: Any) -> State:
         return self.check(machines, minute, **fields).pools[0].groups[0].state
+
+    def count_until(self, until: datetime) -> None:
+        """Store that the machines of all groups are counted until this time."""
+        pools = {
+            id: replace(
+                state,
+                replicas=replace(state.replicas, counted_until=dict.fromkeys(state.replicas.counted_until, until)),
+            )
+            for id, state in self.state.pools.items()
+        }
+        self.state = replace(self.state, pools=pools)
 
     @property
     def pool(self) -> PoolState:
@@ -155,6 +171,23 @@ class TestGivenUp:
         checked.check(late, 10)
         assert checked.counted == 62
 
+    @pytest.mark.parametrize("until", [NOW + timedelta(days=1), NOW + 20 * MINUTE + SECOND])
+    def test_a_clock_that_was_ahead_gives_up_no_young_machine(self, until: datetime) -> None:
+        checked = Checked()
+        fenced_after(checked, ordered(3))
+        checked.count_until(until)
+        probe = ordered(1, 20 * MINUTE, "probe")
+        for minute in (20.1, 21, 21.9):
+            assert checked.check(probe, minute).pools[0].groups[0].requested == 1
+
+    def test_learning_goes_on_after_a_clock_was_ahead(self) -> None:
+        checked = Checked()
+        checked.check([joined(1, MINUTE, MINUTE)], 3)
+        checked.count_until(NOW + timedelta(days=1))
+        checked.check([joined(2, 4 * MINUTE, MINUTE)], 6)
+        assert checked.counted == 62
+        assert max(checked.pool.replicas.counted_until.values()) < NOW + 5 * MINUTE
+
 
 class TestWhatCannotBeCounted:
     @pytest.mark.parametrize(
@@ -172,6 +205,14 @@ class TestWhatCannotBeCounted:
         made = checked.check([machine, *ordered(1, 2 * MINUTE)], 2)
         assert made.pools[0].untimed == 1
         assert checked.pool.replicas.provision_times == {}
+
+    @pytest.mark.parametrize("created", [NOW - MINUTE, datetime.fromtimestamp(0, UTC)])
+    def test_a_machine_without_a_usable_time_is_reported_once(self, created: datetime) -> None:
+        checked, machine = Checked(None), replace(joined(1, -MINUTE, None), created_at=created)
+        untimed = [checked.check([machine], minute).pools[0].untimed for minute in (1, 2, 3)]
+        assert untimed == [1, 0, 0]
+        checked.check([machine, joined(2, 3 * MINUTE, MINUTE)], 5)
+        assert checked.counted == 1
 
     def test_a_machine_that_failed_and_was_launched_again_is_no_sample(self) -> None:
         checked = Checked(None)
@@ -193,12 +234,69 @@ class TestWhatCannotBeCounted:
         assert len(checked.pool.replicas.provision_times) == 1
 
 
+def test_a_group_that_one_check_does_not_find_counts_no_machine_twice() -> None:
+    def zone(name: str, count: int) -> NodeGroup:
+        machines = tuple(
+            replace(joined(number, number * MINUTE, MINUTE), name=f"{name}{number}") for number in range(count)
+        )
+        return replace(group(name, count, bounds=(0, 30), machines=machines), machine_type=TYPE)
+
+    checked = Checked(None)
+    for minute, zones in ((2, "abc"), (4, "bc"), (6, "abc"), (8, "abc")):
+        made = plan(
+            Observation(groups=tuple(zone(name, minute) for name in zones)), checked.state, AUTO, NOW + minute * MINUTE
+        )
+        groups, pools = {**checked.state.groups, **made.states}, {**checked.state.pools, **made.pool_states}
+        checked.state = replace(checked.state, groups=groups, pools=pools)
+    assert checked.counted == 3 * 8
+
+
+class TestInstances:
+    """Instances of Auto Scaling, where Evenkeel orders nodes: their launch ends long before their nodes join."""
+
+    KEY = GroupKey("auto-scaling", "", "a")
+    LAUNCHED = joined(1, timedelta(0), 20 * SECOND)
+
+    def state_after(self, workload: Workload) -> PoolState:
+        found = group("a", 1, machines=(self.LAUNCHED,), machine_type=TYPE, pool_max=30)
+        found = replace(found, key=self.KEY)
+        observation = Observation(groups=(found,), workload=workload)
+        policy = make(Policy, strategy=BALANCED, demand=DemandStage.SCALE_UP, autoscaler=False, timeout_mode="auto")
+        (state,) = plan(observation, ClusterState(), policy, NOW + 3 * MINUTE).pool_states.values()
+        return state
+
+    def test_without_its_node_an_instance_teaches_no_time(self) -> None:
+        state = self.state_after(Workload(registered=frozenset(["j1"]), whole=False))
+        assert not state.replicas.provision_times
+
+    def test_its_node_shows_when_it_joined(self) -> None:
+        state = self.state_after(Workload(nodes=(self.node(NOW + 100 * SECOND),)))
+        assert state.replicas.provision_times[TYPE] == ProvisionTimes().with_times([100 * SECOND])
+
+    def test_a_node_that_is_older_than_its_machine_teaches_no_time(self) -> None:
+        state = self.state_after(Workload(nodes=(self.node(NOW - timedelta(days=1)),)))
+        assert not state.replicas.provision_times
+
+    def node(self, created_at: datetime) -> Node:
+        return node("n", created_at=created_at, group=self.KEY, machine=self.LAUNCHED)
+
+
 class TestTexts:
     @pytest.mark.parametrize(
         ("times", "fields", "text"),
         [
-            (KNOWN, {}, "an order of m5.large is silent after 5 min 06 s, and a lone machine after 1.5 times that"),
+            (
+                KNOWN,
+                {},
+                "an order of m5.large is silent after 5 min 06 s, and a lone machine after 7 min 39 s: learned",
+            ),
             (None, {}, "an order of m5.large is silent after 15 min, by default or by the record"),
+            (
+                KNOWN,
+                {"provision_timeout": 6 * MINUTE},
+                "after 6 min, and a lone machine after 7 min 39 s, as the groups",
+            ),
+            (SLOW, {}, "an order of m5.large is silent after 15 min: learned from 60 machines"),
             (KNOWN, {"provision_timeout": 20 * MINUTE}, "is silent after 20 min, as the groups or their owner say"),
             (KNOWN.__class__(letters="a" * 7), {}, "the times of 7 machines are known, and 50 are needed"),
         ],
@@ -208,6 +306,12 @@ class TestTexts:
     ) -> None:
         (pool,) = Checked(times).check(ordered(1), 1, **fields).pools
         assert any(text in sentence(reason) for reason in timeouts_of(pool))
+
+    def test_a_silent_zone_does_not_change_the_timeout_that_is_named(self) -> None:
+        checked, old, young = Checked(None), ordered(2), ordered(1, 5 * MINUTE, "young")
+        fenced_after(checked, [*old, *young])
+        (pool,) = checked.check([*old, *young], 15.5).pools
+        assert "after 15 min: the times of 2 machines" in sentence(timeouts_of(pool)[0])
 
 
 JOINED = "2026-01-15T12:01:40Z"

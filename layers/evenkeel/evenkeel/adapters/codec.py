@@ -25,7 +25,7 @@ _Kind = TypeVar("_Kind")
 _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
 # Fields of a PoolState whose entries are dropped if they cannot be read. At worst, a node is ordered too early, or
 # provision times are learned anew.
-_DROPPED = (("orders",), ("replicas", "provision_times"))
+_DROPPED = (("orders",), ("replicas", "provision_times"), ("replicas", "counted_until"))
 
 
 # The fields of a group's state that belong to none of its parts.

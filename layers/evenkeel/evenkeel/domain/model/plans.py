@@ -181,6 +181,9 @@ class PoolPlan:
     demand: DemandPlan = DemandPlan()
     parts: Parts = field(default_factory=Parts)  # the parts of capabilities
     asks_pods: bool = False  # True: the plan depends on pods, and not all were read
+    provision_timeout: timedelta = (
+        PROVISION_TIMEOUT  # before anything is learned, of groups whose owner sets no longer one
+    )
     untimed: int = 0  # new nodes without a usable time of creation or joining, which no learned timeout counts
 
     @property

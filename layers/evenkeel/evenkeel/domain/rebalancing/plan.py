@@ -57,7 +57,8 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     planner = PoolPlanner(check, members, opened, restored, capabilities)
     planned, extensions = _plan_all(check, capabilities, planner, pools, requests)
     for pool, _, pool_plan, _ in planned.values():
-        if pool.id not in restored:
+        # Without an absent group's mark, its machines would count twice once it is back.
+        if pool.id not in restored and pool_plan.mode.judged:
             pool_plan.next_state, pool_plan.untimed = learn(pool, check, stored.groups, pool_plan.next_state)
     absent = [plan_absent(id, snapshot, check) for id, snapshot in members.absent.items()]
     pool_plans = [*(pool.plan for pool in planned.values()), *absent]

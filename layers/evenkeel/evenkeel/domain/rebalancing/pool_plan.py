@@ -156,6 +156,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         groups=tuple(draft.groups),
         next_state=_next_state(draft),
         known_as=pool.known_as,
+        provision_timeout=pool.settings.provision_timeout,
         parts=draft.parts.results,
         asks_pods=draft.demand.asks_pods,
         report=PoolReport(
@@ -325,6 +326,7 @@ def _left_alone(pool: AnyPool, drafts: list[Draft], rule: Rule) -> PoolPlan:
         groups=tuple(drafts),
         next_state=pool.state,
         known_as=pool.known_as,
+        provision_timeout=pool.settings.provision_timeout,
         mode=PoolMode(valid=isinstance(pool, Pool), dry_run=pool.dry_run, judged=False),
         report=PoolReport(
             problems=(pool.problems if isinstance(pool, InvalidPool) else ()) + pool.warnings, origins=pool.origins

@@ -22,9 +22,9 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import CLOCKS_AGREE, KUBERNETES_SINCE, GroupKey, Machine, NodeGroup
 from evenkeel.domain.model.observations import Check
-from evenkeel.domain.model.plans import GroupPlan, PoolPlan
+from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.pools import AnyPool
-from evenkeel.domain.model.provision_times import FEWEST, ProvisionTimes
+from evenkeel.domain.model.provision_times import FEWEST, SHORTEST, ProvisionTimes
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.rebalancing.health.waiting import is_awaited
@@ -57,11 +57,18 @@ def machine_timeout(pool: AnyPool, group: NodeGroup, state: GroupState | None, n
     """
     if not _is_silent(state):
         return pool.timeout_of(group)
+    timeout, until = order_timeout(pool, group, now), _counted_until(pool, group, now)
+    if until is None or all(machine.awaited_from(now) >= until for machine in _awaited(group)):
+        return timeout
+    # A machine that was created at ``until`` was not given up, nor was one that is younger than any timeout.
+    least = max(SHORTEST, group.options.provision_timeout or timedelta(0))
+    return min(timeout, max(least, now - until + timedelta.resolution))
+
+
+def _counted_until(pool: AnyPool, group: NodeGroup, now: datetime) -> datetime | None:
+    """Return until when the group's machines are counted; None: unknown, also after a clock was ahead."""
     until = pool.state.replicas.counted_until.get(str(group.key))
-    timeout = order_timeout(pool, group, now)
-    is_given_up = until is not None and any(machine.awaited_from(now) < until for machine in _awaited(group))
-    # A machine that was created at ``until`` was not given up.
-    return min(timeout, now - until + timedelta.resolution) if is_given_up and until is not None else timeout
+    return until if until is not None and until <= now + CLOCKS_AGREE else None
 
 
 def learn(
@@ -73,15 +80,18 @@ def learn(
     """
     stored, untimed, learns = state.replicas, 0, pool.settings.timeout_mode == "auto"
     times, until = (dict(stored.provision_times), dict(stored.counted_until)) if learns else ({}, {})
-    needs_nodes = pool.id.flavour == AUTO_SCALING and check.policy.demand.orders  # to know which instances have joined
-    for group in pool.groups if learns and not (needs_nodes and check.observation.workload is None) else ():
+    # A launch of an instance ends before its node joins. Without pending pods, a check reads only the names of nodes.
+    needs_nodes = pool.id.flavour == AUTO_SCALING and check.policy.demand.orders
+    workload = check.observation.workload
+    for group in pool.groups if learns and not (needs_nodes and (workload is None or not workload.nodes)) else ():
         kind, key = kind_of(group), str(group.key)
         if kind and group.machines:
             refused = before.get(group.key, GroupState()).failure.refused
-            found, last, without = _count(pool, group, check, until.get(key), refused)
+            found, last, without = _count(pool, group, check, _counted_until(pool, group, check.now), refused)
             untimed += without
-            if last is not None:
+            if found:
                 times[kind] = times.get(kind, ProvisionTimes()).with_times(found)
+            if last is not None:
                 until[key] = last
     if (times, until) == (stored.provision_times, stored.counted_until):
         return state, untimed
@@ -96,7 +106,8 @@ def _count(
 ) -> tuple[list[timedelta], datetime | None, int]:
     """Return the new times in the order of the machines' creation, until when they count, and the nodes without times.
 
-    The time of a machine that was ``refused`` says how long its zone had no capacity. None: no machine was counted.
+    The time of a machine that was ``refused`` says how long its zone had no capacity. A node without times counts as
+    seen, so that it is reported once. None: no machine was seen.
     """
     now, joined = check.now, _joined(group, check)
     silent = order_timeout(pool, group, now) if _is_silent(check.state.groups.get(group.key)) else timedelta.max
@@ -106,14 +117,14 @@ def _count(
     # AWS creates the machines of an Auto Scaling group anew in every read, until they are in service.
     begun = [min(machine.created_at, machine.launched_at or machine.created_at) for machine in awaited]
     until = min([at for at in begun if _is_dated(at, now)], default=None)
-    times, untimed = list[tuple[datetime, timedelta]](), 0
+    times, untimed = list[tuple[datetime, timedelta]](), list[datetime]()
     for machine in group.machines or ():
         created, at = machine.created_at, joined.get(machine.name, _NEVER)
         is_joined = machine.has_node and machine.name not in waits and machine.name not in refused
         if since is not None and created < since:
             continue
         if is_joined and not (_is_dated(created, now) and created <= at <= now + CLOCKS_AGREE):
-            untimed += 1
+            untimed.append(created)
         elif until is not None and created >= until:
             continue
         elif is_joined:
@@ -121,19 +132,25 @@ def _count(
         elif machine.name in given_up and _is_dated(created, now):
             times.append((created, _LONE * silent))
     times.sort()
-    if times and until is None:
+    if until is None:
         # Not now, because API servers write whole seconds: the next machine could seem to be older than now.
-        until = times[-1][0] + timedelta.resolution
-    return [time for _, time in times], until if times else None, untimed
+        seen = [created for created, _ in times] + [created for created in untimed if _is_dated(created, now)]
+        until = max(seen, default=datetime(KUBERNETES_SINCE, 1, 1, tzinfo=UTC)) + timedelta.resolution
+    return [time for _, time in times], until if times or untimed else None, len(untimed)
 
 
 def _joined(group: NodeGroup, check: Check) -> Mapping[str, datetime]:
-    """Return when each machine has become a node. A node that was created later than its machine ran counts."""
+    """Return when each machine has become a node. A node that was created later than its machine ran counts.
+
+    A node that is older than its machine shows that a restore or a move has created the Machine object anew.
+    """
+    created = {machine.name: machine.created_at for machine in group.machines or ()}
     joined = {machine.name: machine.joined_at for machine in group.machines or () if machine.joined_at is not None}
     workload = check.observation.workload
     for node in workload.nodes if workload is not None else ():
-        if node.group == group.key and node.machine is not None and node.created_at is not None:
-            joined[node.machine.name] = max(node.created_at, joined.get(node.machine.name, node.created_at))
+        if node.group == group.key and node.machine is not None and (at := node.created_at) is not None:
+            name = node.machine.name
+            joined[name] = at if at < created.get(name, at) else max(at, joined.get(name, at))
     return joined
 
 
@@ -155,19 +172,25 @@ def _late(group: NodeGroup, now: datetime, timeout: timedelta) -> list[Machine]:
 
 def timeouts_of(plan: PoolPlan) -> list[Reason]:
     """Return which timeout holds for each kind of machine of a pool, and why."""
-    found = [_timeout_of(group, plan.next_state) for group in sorted(plan.groups, key=lambda each: each.group.key)]
+    found = [_timeout_of(plan, group.group) for group in sorted(plan.groups, key=lambda each: each.group.key)]
     return [reason for number, reason in enumerate(found) if reason not in found[:number]]
 
 
-def _timeout_of(plan: GroupPlan, state: PoolState) -> Reason:
-    kind, own = kind_of(plan.group), plan.group.options.provision_timeout or timedelta(0)
-    times = state.replicas.provision_times.get(kind, ProvisionTimes())
+def _timeout_of(plan: PoolPlan, group: NodeGroup) -> Reason:
+    kind, own = kind_of(group), group.options.provision_timeout or timedelta(0)
+    most, times = max(own, plan.provision_timeout), plan.next_state.replicas.provision_times.get(kind, ProvisionTimes())
     learned = times.timeout
-    if learned is not None and own <= learned:
-        lengths = {"timeout": learned, "p95": times.p95, "longest": times.longest}
-        seconds = {name: int(length.total_seconds()) for name, length in lengths.items()}
-        return Reason.of(Rule.TIMEOUT_LEARNED, type=kind, machines=len(times.letters), **seconds)
-    if learned is not None or own == plan.provision_timeout:
-        return Reason.of(Rule.TIMEOUT_OF_OWNER, type=kind, timeout=int(own.total_seconds()))
-    facts = {"timeout": int(plan.provision_timeout.total_seconds()), "machines": len(times.letters), "needed": FEWEST}
-    return Reason.of(Rule.TIMEOUT_SET, type=kind, **facts)
+    lone = most if learned is None else min(most, max(own, _LONE * learned))
+    lengths = {"timeout": most if learned is None else max(own, learned), "lone": lone}
+    if learned is None and own < most:
+        return Reason.of(Rule.TIMEOUT_SET, type=kind, machines=len(times.letters), needed=FEWEST, **_seconds(lengths))
+    if learned is None or own > learned:
+        return Reason.of(Rule.TIMEOUT_OF_OWNER, type=kind, **_seconds(lengths))
+    lengths |= {"p95": times.p95, "longest": times.longest}
+    return Reason.of(Rule.TIMEOUT_LEARNED, type=kind, machines=len(times.letters), **_seconds(lengths))
+
+
+def _seconds(lengths: Mapping[str, timedelta]) -> dict[str, int]:
+    """Return the lengths in whole seconds. A lone machine that waits no longer than an order is not mentioned."""
+    seconds = {name: int(length.total_seconds()) for name, length in lengths.items()}
+    return {name: count for name, count in seconds.items() if name != "lone" or count > seconds["timeout"]}
