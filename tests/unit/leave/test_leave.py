@@ -150,6 +150,9 @@ def test_a_second_zone_is_refused_and_a_changed_rate_replaces_the_first() -> Non
     stack.ask("leave-zone", zone="a", per_hour=2, **WHO)
     assert stack.store.load("demo").control.leave == replace(before, pool="", per_hour=2)
     assert stack.refused("leave-zone", zone="b", **WHO) == "demo leaves zone a: end that with --back first"
+    # Otherwise the other pools would silently return to the zone.
+    narrower = stack.refused("leave-zone", zone="a", pool="workers", **WHO)
+    assert narrower == "demo leaves zone a: end that with --back first"
     assert "fails in zone a" in stack.refused("drill", zone="b", reason="a rehearsal", **WHO)
 
 
