@@ -390,7 +390,7 @@ def read_scenario(data: object, where: str) -> Scenario:
 
 
 def _twice(scenario: Scenario) -> Iterator[str]:
-    """Yield a fault for each name and each demand that is given twice."""
+    """Yield a fault for each name and each demand that is given twice, and for each leave that begins in another."""
     for field in ("zones", "pools", "pods"):
         names = [entry.name for entry in getattr(scenario, field)]
         for i, name in enumerate(names):
@@ -400,6 +400,9 @@ def _twice(scenario: Scenario) -> Iterator[str]:
     for i, (pool, zone) in enumerate(places):
         if (pool, zone) in places[:i]:
             yield f"demand.{i}.pool is {quote(pool)}: given twice for one zone: write one with steps"
+    for i, span in enumerate(scenario.leaves):
+        if any(span.start < other.until and other.start < span.until for other in scenario.leaves[:i]):
+            yield f"leaves.{i}.zone is {quote(span.zone)}: an earlier leave is not over then: end it first"
 
 
 def _unknown_names(scenario: Scenario) -> Iterator[str]:

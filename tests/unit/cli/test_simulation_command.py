@@ -395,6 +395,17 @@ def test_a_large_invalid_file_is_reported_with_its_first_faults() -> None:
     assert int(answer[1]) > 19_950
 
 
+def test_leaves_at_the_same_time_are_refused() -> None:
+    zones = [{"name": "a"}, {"name": "b"}]
+    leaves = [{"zone": "a", "from": "1h", "until": "2h"}, {"zone": "b", "from": "90m", "until": "3h"}]
+    data = {"name": "x", "duration": "4h", "zones": zones, "pools": [{"name": "w", "min": 1, "max": 6}]}
+    data["leaves"] = leaves
+    with pytest.raises(ConfigError, match=r"leaves\.1\.zone is 'b': an earlier leave is not over then: end it first"):
+        read_scenario(data, "x.yaml")
+    leaves[1]["from"] = "2h"
+    assert len(read_scenario(data, "x.yaml").leaves) == 2
+
+
 def test_an_invalid_history_is_one_line() -> None:
     with pytest.raises(ConfigError, match="decisions holds no valid pool: record a longer time"):
         scenario_of(history(decisions=[]), "history.json")

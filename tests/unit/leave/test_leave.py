@@ -150,6 +150,9 @@ def test_a_second_zone_is_refused_and_a_changed_rate_replaces_the_first() -> Non
     stack.ask("leave-zone", zone="a", per_hour=2, **WHO)
     assert stack.store.load("demo").control.leave == replace(before, pool="", per_hour=2)
     assert stack.refused("leave-zone", zone="b", **WHO) == "demo leaves zone a: end that with --back first"
+    # Otherwise the other pools would silently return to the zone.
+    narrower = stack.refused("leave-zone", zone="a", pool="workers", **WHO)
+    assert narrower == "demo leaves zone a: end that with --back first"
     assert "fails in zone a" in stack.refused("drill", zone="b", reason="a rehearsal", **WHO)
 
 
@@ -262,6 +265,31 @@ def test_the_fence_holds_where_an_annotation_turns_fences_off() -> None:
     assert pool.bounds("a") == (0, 3)
     live(pool, 30)
     assert pool.requested[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("counts", "level", "after"),
+    [
+        ((0, 1, 7), Level.CONVERGE, (0, 4, 4)),
+        ((2, 1, 7), Level.CONVERGE, (0, 5, 5)),
+        ((0, 1, 7), Level.OFF, (0, 1, 7)),
+    ],
+)
+def test_once_the_zone_is_empty_converge_levels_the_others(
+    counts: tuple[int, ...], level: Level, after: tuple[int, ...]
+) -> None:
+    pool = leaving(counts, level=level)
+    live(pool, 100)
+    assert pool.requested == after
+
+
+def test_pods_that_stay_keep_no_other_zone_from_being_levelled() -> None:
+    world = World([App("web", 4, 300)], nodes=(1, 1, 5), demand="off", level="converge")
+    world.live(5)
+    world.add(pod("naked", cpu="100m", node=world.in_zone("a")[0], owner=None))
+    leave(world)
+    world.live(90)
+    assert world.requested() == {"a": 1, "b": 3, "c": 3}
 
 
 def test_a_frozen_group_keeps_its_nodes() -> None:

@@ -12,6 +12,7 @@ from evenkeel.capabilities.minimum_at import MINIMUM_AT
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.provision_times import ProvisionTimes
 from evenkeel.domain.survival.model import Survival
 from evenkeel.record import ClusterPolicy, ClusterRecord
 from evenkeel.texts.english import sentences
@@ -116,6 +117,19 @@ class TestAheadOfIt:
     def test_the_slowest_group_decides(self) -> None:
         slow = replace(group("c", 1), provision_timeout=25 * MINUTE)
         assert self.lead(replace(numbers(3, 12), autoscaler=False), group("a", 1), group("b", 1), slow) == 25 * MINUTE
+
+    def test_a_learned_time_decides_instead_of_the_set_one_also_while_nodes_are_on_their_way(self) -> None:
+        times = ProvisionTimes().with_times([100 * SECOND] * 60)
+        assert times.timeout == 306 * SECOND
+        policy = with_entries(replace(numbers(3, 12), autoscaler=False, timeout_mode="auto"), RUSH)
+        groups = [replace(each, machine_type="m5.large") for each in zones((1, 1, 1))]
+        played = Played(groups, policy, now=BEGINS - 307 * SECOND)
+        id = played.check().id
+        replicas = replace(played.state.pools[id].replicas, provision_times={"m5.large": times})
+        played.state = replace(played.state, pools={id: replace(played.state.pools[id], replicas=replicas)})
+        assert played.check().min == 3
+        assert [played.check(seconds).min for seconds in (1, *[15] * 21)] == [9] * 22
+        assert [each.requested for each in played.groups] == [3, 3, 3]
 
     def test_an_autoscaler_and_small_steps_take_longer(self) -> None:
         policy = replace(numbers(3, 12), provision_timeout=10 * MINUTE, max_step=1)

@@ -78,7 +78,7 @@ def _wanted(call: Call, fields: LeaveZoneFields, stored: StoredCluster, before: 
     preview = preview_of(call.ports.clusters, stored, call.now, call.remaining)
     pool = "" if fields.pool is None else str(find_pool(preview, fields.pool).id)
     zone = zone_called(name, [each.group for each_pool in preview.plan.pools for each in each_pool.groups])
-    if before is not None and (before.zone != zone or (before.pool and pool not in ("", before.pool))):
+    if before is not None and (before.zone != zone or pool not in ("", before.pool)):
         left = f"{f'pool {before.pool} of ' if before.pool else ''}{call.cluster} leaves zone {before.zone}"
         raise BadRequestError(f"{left}: end that with --back first")
     if stored.drill is not None and stored.drill.is_open(call.now):

@@ -74,11 +74,14 @@ def converge(pool: PoolDraft) -> None:
     """Plan the next patch of the step, or report why there is none. Runs after all other changes of replicas."""
     moves = pool.convergence.moves
     is_pass = moves is None and held_until(pool.pool.convergence_requested, pool.now, PASS_LASTS) is not None
-    is_on = is_pass or moves is not None or pool.pool.settings.level is Level.CONVERGE
+    levels = is_pass or pool.pool.settings.level is Level.CONVERGE
+    is_on = levels or moves is not None
     _give(pool)
-    pairs = moves or []
-    if moves is None and is_on:
-        pairs = [*return_pairs(pool), *rebalance_pairs(pool, pool.groups, least_replicas(pool))]
+    pairs = list(moves or [])
+    if levels:
+        # Moves out of a zone come first. Where none can start, perhaps for good, the other zones are levelled.
+        groups = [draft for draft in pool.groups if not draft.health.left]
+        pairs += [*return_pairs(pool), *rebalance_pairs(pool, groups, least_replicas(pool))]
     step = pool.convergence.state.step
     if isinstance(step, Draining):
         _await_drain(pool, step)

@@ -45,8 +45,8 @@ def name_moves(pool: PoolDraft) -> None:
     takers = [draft for draft in pool.groups if _takes(draft)]
     lowest = min(takers, key=lambda draft: (draft.requested / draft.group.annotations.weight, draft.tie), default=None)
     convergence = pool.convergence
-    convergence.moves = [] if lowest is None else [(source, lowest) for source in sources]
     if sources:
+        convergence.moves = [] if lowest is None else [(source, lowest) for source in sources]
         convergence.waits = leaving.waits or (Reason.of(Rule.LEAVE_FINDS_NO_ZONE) if lowest is None else None)
         convergence.state = _without_delay(convergence.state, leaving, pool)
         until = None if convergence.waits is None else convergence.waits.facts.get("until")

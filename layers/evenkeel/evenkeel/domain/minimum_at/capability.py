@@ -14,6 +14,7 @@ from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import STEPS_APART
 from evenkeel.domain.rebalancing.capability import Capability, Inputs, Point
+from evenkeel.domain.rebalancing.health.provision_times import provision_time
 
 # A check is requested only for a change within this time. Until then the cluster is steady, and no check needs a timer.
 # A steady cluster gets a full check at least every hour.
@@ -56,7 +57,7 @@ def set_minimum(pool: PoolDraft) -> None:
 def lead_time(pool: PoolDraft, nodes: int) -> timedelta:
     """Return how long it may take to order these nodes, and to provision those of the slowest group."""
     settings, between = pool.pool.settings, STEPS_APART
-    lead = max([draft.provision_timeout for draft in pool.groups], default=timedelta(0))
+    lead = max([provision_time(pool.pool, draft.group) for draft in pool.groups], default=timedelta(0))
     if settings.autoscaler:
         between = max(between, pool.pool.standstill)
         lead += pool.pool.standstill

@@ -39,10 +39,21 @@ def kind_of(group: NodeGroup) -> str:
     return (group.template.machine_type or group.template.key)[:_NAME_KEPT]
 
 
+def learned_timeout(pool: AnyPool, group: NodeGroup) -> timedelta | None:
+    """Return the timeout that the times of the group's machines have taught; None: the set one applies."""
+    times = pool.state.replicas.provision_times.get(kind_of(group))
+    return None if times is None or pool.settings.timeout_mode != "auto" else times.timeout
+
+
+def provision_time(pool: AnyPool, group: NodeGroup) -> timedelta:
+    """Return within which time machines that the group orders may be expected to run: learned, else set."""
+    most, learned = pool.timeout_of(group), learned_timeout(pool, group)
+    return most if learned is None else min(most, max(learned, group.options.provision_timeout or timedelta(0)))
+
+
 def order_timeout(pool: AnyPool, group: NodeGroup, now: datetime) -> timedelta:
     """Return how long the group's present order may be silent. An owner's longer timeout applies."""
-    most, times = pool.timeout_of(group), pool.state.replicas.provision_times.get(kind_of(group))
-    learned = None if times is None or pool.settings.timeout_mode != "auto" else times.timeout
+    most, learned = pool.timeout_of(group), learned_timeout(pool, group)
     if learned is None:
         return most
     if len(_late(group, now, learned)) + group.unmade <= 1:
