@@ -36,6 +36,8 @@ NOT_RUN = {
     ".venv-sam/bin/sam local invoke": ("it needs Docker", "tests/e2e/test_events.py"),
     "aws eks create-access-entry": ("moto has no access entries", "tests/unit/fleet/test_discovering.py"),
     "aws sqs start-message-move-task": ("moto does not have it", "tests/integration/test_dead_letters.py"),
+    "sh queries.sh": ("it needs a Prometheus", "tests/unit/lookback/test_prometheus.py"),
+    "evenkeel lookback -f groups.yaml $(printf": ("it needs its answers", "tests/unit/lookback/test_prometheus.py"),
     "kubectl apply": ("the sandbox has no roles and policies", "tests/unit/project/test_deploy_folders.py"),
     "kubectl create token": ("the sandbox issues no tokens", "tests/contract/test_service_account_tokens.py"),
     "kubectl get secret": ("the sandbox issues no tokens", "tests/contract/test_service_account_tokens.py"),

@@ -11,6 +11,7 @@ from evenkeel.application.ports import StoredCluster, Versions
 from evenkeel.application.rebalancing.preview import Preview
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule, Topic
+from evenkeel.domain.rebalancing.health.provision_times import timeouts_of
 from evenkeel.record import ControlRecord
 from evenkeel.texts.english import problem_text, sentence, sentences
 from tests.fakes import record
@@ -88,6 +89,7 @@ def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
     for pool in preview.plan.pools:
         noted = [sentence(note)[1:] for note in pool.report.notes]  # the first letter is a capital one there
         noted += [problem_text(problem) for problem in pool.report.problems]
+        noted += [sentence(timeout, pool.id.flavour)[1:] for timeout in timeouts_of(pool)]
         reported = without(" ".join(explain_pool(preview, pool)), noted)
         assert {int(number) for number in re.findall(r"\d+", reported)} <= numbers_of(pool, None), reported
         for plan in pool.groups:
