@@ -125,4 +125,6 @@ def test_interruptions_do_not_change_the_sum_in_the_end(world: World, stops: lis
         assert sum(group.requested for group in end.observation.groups) - absent == total
         (quiet,) = end.plan().pools
         assert quiet.replicas.unplaced == 0
-        assert quiet.moves == {}
+        # A machine may be late before its group has a replica for it. The new replica then fails at once.
+        if [planned.state for planned in quiet.groups] == [planned.state for planned in last.groups]:
+            assert quiet.moves == {}
