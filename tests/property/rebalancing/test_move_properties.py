@@ -34,7 +34,8 @@ def failing(draw: st.DrawFn) -> World:
     others = others or [group("b", 1)]
     stuck = draw(st.integers(1, 5))
     first = replace(first, requested=first.running + stuck, machines=None, frozen_because=None, allowed_replicas=None)
-    others[0] = replace(others[0], frozen_because=None, launches_stopped=None, allowed_replicas=None, zone_max=None)
+    free = {"frozen_because": None, "launches_stopped": None, "allowed_replicas": None, "zone_max": None}
+    others[0] = replace(others[0], machines=None, **free)
     found = (first, *others)
     groups = {**world.state.groups, first.key: in_backoff(FailureClass.CAPACITY)}
     groups.pop(others[0].key, None)
