@@ -231,7 +231,7 @@ class Play:
         def write_later(group: NodeGroup, size: int) -> bool:
             if self.is_away or not self.in_flight:
                 return write_size(group, size)
-            more, key = size - group.requested, (autoscaler._flavour.scalables, group.namespace, group.name)
+            more, key = size - group.requested, (autoscaler._api.scalables, group.namespace, group.name)
             bounds = group.readable_bounds
 
             def land() -> None:
