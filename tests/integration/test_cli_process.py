@@ -160,7 +160,7 @@ def test_a_shell_that_has_sourced_the_script_completes(tmp_path: Path) -> None:
     [
         (
             "pause --all --yes",
-            b": the stack goes on with what it was asked for by then: evenkeel history --stack s reports",
+            b": the stack goes on with what it was asked for by then: evenkeel history --stack s tells",
         )
     ]
     + [(action, b"") for action in ("status", "pause --all", "simulate -")],
