@@ -17,7 +17,11 @@ from evenkeel.texts.english import problem_text, sentence, sentences
 from tests.fakes import record
 from tests.property.worlds import World, clusters, pools
 
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \([^)]*\)|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+# Moments, and the message of a failure by timeout.
+_MOMENT = re.compile(
+    r"no node within \d+ min for \d+ of its replicas"
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ( \([^)]*\))?"
+)
 
 
 def preview_of(world: World) -> Preview:
@@ -99,6 +103,7 @@ def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
             assert f" Max {step(old.max if old else None, new.max if new else None)}" in text
             assert f" Min {step(old.min if old else None, new.min if new else None)}" in text
             words = [str(reason.facts["words"]) for reason in plan.reasons if reason.facts.get("words")]
+            words += [sentence(reason.without("words")) for reason in plan.reasons]
             reported = _MOMENT.sub("", without(text, [*sentences(plan.reasons), *words]))
             assert {int(number) for number in re.findall(r"\d+", reported)} <= numbers_of(pool, plan), reported
 
