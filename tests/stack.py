@@ -121,7 +121,8 @@ class Stack:
     def fail(self, zone: str, policy: BackoffPolicy | None = None, *, pool: str = "workers") -> None:
         policy = policy or BackoffPolicy()
         state = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", policy)
-        self.store.save_group("demo", key(zone, pool=pool), state, None)
+        # A state that has expired still has its version.
+        self.store.save_group("demo", key(zone, pool=pool), state, self.store.load("demo").versions)
 
     def register_another(self, name: str, cluster: FakeCluster | Exception) -> None:
         register(self.store, name)
