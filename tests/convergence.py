@@ -185,3 +185,18 @@ class PlayedPool:
                     if each.name not in going or each.has_node
                 ],
             )
+
+
+def play_with_deaths(
+    calm: PlayedPool, crashed: PlayedPool, minutes: int, *, at: int, patches: int, closes: bool
+) -> None:
+    """Play both pools. In one of ten minutes, a run of the second pool dies after so many patches."""
+    for number in range(minutes):
+        for pool in (calm, crashed):
+            if pool is crashed and number % 10 == at:
+                pool.check(30, dies_after=patches, closes=closes)
+                pool.check(30)
+            else:
+                pool.check(60)
+            pool.boot()
+            pool.drain()

@@ -3,11 +3,12 @@
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from evenkeel.adapters.documents import UnreadableError, read_document
+from evenkeel.adapters.documents import UnreadableError, read_document, read_documents
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.values import BadValueError, quote, read_count
 from evenkeel.validation import ConfigError
@@ -23,6 +24,17 @@ def default_stack() -> str | None:
 def file_name(name: str) -> str:
     """Return a file's name for error messages; for ``-``, "standard input"."""
     return "standard input" if name == "-" else name
+
+
+def documents_of(files: Sequence[tuple[str, str]], faults: list[str]) -> Iterator[tuple[str, int, Any]]:
+    """Yield each document of files, given as (name, text), with file and number. Add a fault per unreadable file."""
+    for file, text in files:
+        try:
+            documents = read_documents(text)
+        except UnreadableError as error:
+            faults.append(f"{file}: {error}")
+            continue
+        yield from ((file, number, document) for number, document in enumerate(documents, 1))
 
 
 def refuse_empty(name: str) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 from evenkeel.adapters.auto_scaling.installers import clusters_of, control_plane_tag
 from evenkeel.adapters.auto_scaling.read import tags_of
-from evenkeel.adapters.documents import UnreadableError, read_documents
 from evenkeel.adapters.own_annotations import POOL_LABEL
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import GroupKey, Identity, NodeGroup
 from evenkeel.validation import ConfigError
 from evenkeel_cli.aws_documents import AwsDocuments, answer_of, is_of_cluster
 from evenkeel_cli.aws_names import is_called_other, plain_name, stems, without_zone
+from evenkeel_cli.inputs import documents_of
 from evenkeel_cli.lookback.activities import GroupActivities, second, text_of
 from evenkeel_cli.lookback.history import Doubt, GroupHistory, History, KnownBounds
 
@@ -39,14 +39,8 @@ class Answers(AwsDocuments):
     def read_files(self, files: Sequence[tuple[str, str]]) -> None:
         """Add the answers of files, given as (name, text). Raises ConfigError with a line per fault."""
         faults: list[str] = []
-        for file, text in files:
-            try:
-                documents = read_documents(text)
-            except UnreadableError as error:
-                faults.append(f"{file}: {error}")
-                continue
-            for number, document in enumerate(documents, 1):
-                faults += [f"{file}: document {number}: {fault}" for fault in self._take(document)]
+        for file, number, document in documents_of(files, faults):
+            faults += [f"{file}: document {number}: {fault}" for fault in self._take(document)]
         if faults:
             raise ConfigError(faults)
 

@@ -12,10 +12,10 @@ from itertools import pairwise
 from shlex import quote as shell
 from typing import Any
 
-from evenkeel.adapters.documents import UnreadableError, read_documents
 from evenkeel.domain.model.values import quote
 from evenkeel.texts.english import rfc3339
 from evenkeel.validation import ConfigError
+from evenkeel_cli.inputs import documents_of
 
 MOST_POINTS = 11_000  # of a series in one answer; Prometheus refuses more
 _STEP, _INFO_STEP = 60, 3600  # seconds; of queries about replicas, and about what seldom changes
@@ -117,14 +117,8 @@ def print_queries(name: str, days: int, now: datetime) -> Iterator[str]:
 def read_samples(files: Sequence[tuple[str, str]]) -> Samples:
     """Return the samples of answers, given as (name, text). Raises ConfigError with a line per fault."""
     found, faults = Samples(), list[str]()
-    for file, text in files:
-        try:
-            documents = read_documents(text)
-        except UnreadableError as error:
-            faults.append(f"{file}: {error}")
-            continue
-        for document in documents:
-            faults += [f"{file}: {fault}" for fault in _take(found, file, document)]
+    for file, _, document in documents_of(files, faults):
+        faults += [f"{file}: {fault}" for fault in _take(found, file, document)]
     if len(found.clusters) > 1:
         faults.append(f"the answers are of the clusters {', '.join(sorted(found.clusters))}: query one at a time")
     if faults:

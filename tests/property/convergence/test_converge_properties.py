@@ -11,7 +11,7 @@ from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.convergence import PASS_LASTS, ConvergePolicy, Deleting, Draining, Window
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import NOW
-from tests.convergence import PlayedPool, convergence
+from tests.convergence import PlayedPool, convergence, play_with_deaths
 from tests.converging import crash
 from tests.parts import replace
 
@@ -149,15 +149,7 @@ def _leaving(pool: PlayedPool) -> set[str]:
 @given(counts, st.integers(0, 9), st.integers(0, 3), st.booleans())
 def test_a_run_that_dies_in_a_step_changes_no_result(nodes: list[int], at: int, patches: int, closes: bool) -> None:
     calm, crashed = (PlayedPool(nodes, convergence(per_hour=60)) for _ in range(2))
-    for number in range(150):
-        for pool in (calm, crashed):
-            if pool is crashed and number % 10 == at:
-                pool.check(30, dies_after=patches, closes=closes)
-                pool.check(30)
-            else:
-                pool.check(60)
-            pool.boot()
-            pool.drain()
+    play_with_deaths(calm, crashed, 150, at=at, patches=patches, closes=closes)
     assert sum(crashed.requested) == sum(calm.requested) == sum(nodes)
     assert _level(crashed)
     assert crashed.memory.step is None

@@ -13,7 +13,7 @@ from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.policy import Leave
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import NOW
-from tests.convergence import PlayedPool, convergence
+from tests.convergence import PlayedPool, convergence, play_with_deaths
 from tests.parts import replace
 
 counts = st.lists(st.integers(0, 4), min_size=2, max_size=4)
@@ -154,15 +154,7 @@ def _turn(pool: PlayedPool) -> None:
 @given(counts, st.integers(0, 9), st.integers(0, 3), st.booleans())
 def test_a_run_that_dies_changes_no_result(nodes: list[int], at: int, patches: int, closes: bool) -> None:
     calm, crashed = (leaving(nodes, 60, None, per_hour=60) for _ in range(2))
-    for number in range(60):
-        for pool in (calm, crashed):
-            if pool is crashed and number % 10 == at:
-                pool.check(30, dies_after=patches, closes=closes)
-                pool.check(30)
-            else:
-                pool.check(60)
-            pool.boot()
-            pool.drain()
+    play_with_deaths(calm, crashed, 60, at=at, patches=patches, closes=closes)
     assert sum(crashed.requested) == sum(calm.requested) == sum(nodes)
     assert (crashed.requested[0], crashed.memory.step) == (0, None)
 

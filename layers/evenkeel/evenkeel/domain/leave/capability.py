@@ -10,7 +10,6 @@ from evenkeel.domain.leave.steps import fence, name_moves, note_progress
 from evenkeel.domain.model.convergence import BUDGET, Starting
 from evenkeel.domain.model.demand import DemandPolicy
 from evenkeel.domain.model.observations import Check
-from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.policy import Leave
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -37,7 +36,7 @@ def _assume(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
 
 
 def _with(given: PoolInput, leaving: Leaving) -> PoolInput:
-    return given._replace(parts=Parts({**given.parts, Leaving: leaving}))
+    return given._replace(parts=given.parts.plus(Leaving, leaving))
 
 
 def _failure_elsewhere(check: Check, pools: Iterable[AnyPool], leave: Leave) -> Reason | None:
