@@ -22,7 +22,7 @@ from evenkeel.domain.model.values import quote
 from evenkeel.validation import Count, Strict
 
 _MOST = 50  # entries; each entry of each pool is evaluated at each check
-_LONGEST = 20_000  # characters of an annotation; lists that were read are kept in memory
+_LONGEST = 20_000  # characters of an annotation; each check reads it
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _NUMBERS = {name.lower(): number for number, day in enumerate(_DAYS) for name in (day, day[:3])}
 

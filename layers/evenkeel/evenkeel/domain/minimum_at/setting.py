@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta, tzinfo
-from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -33,7 +32,6 @@ class MinimumAt:
     faults: tuple[tuple[str, str, str], ...] = ()
 
 
-@lru_cache(maxsize=1024)  # each plan reads the settings of each pool, and few lists differ
 def read_checked(text: str) -> MinimumAt:
     """Return what a text describes. ``capabilities.minimum_at`` has checked the list, and written the text."""
     found = json.loads(text)

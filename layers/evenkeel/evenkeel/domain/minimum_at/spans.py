@@ -7,7 +7,6 @@ skips never comes. A time that comes twice counts both times.
 from bisect import bisect_left
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import lru_cache
 from typing import NamedTuple
 
 DAY = timedelta(days=1)
@@ -31,7 +30,6 @@ class Span(NamedTuple):
     until: datetime | None
 
 
-@lru_cache(maxsize=1024)  # pools share entries, and a plan may plan a pool three times
 def current_or_next(hours: Hours, zone: tzinfo, now: datetime) -> Span | None:
     """Return the span that holds now, else the next one; None: there is none within a week."""
     first = now.astimezone(UTC).replace(second=0, microsecond=0) - _REACH
