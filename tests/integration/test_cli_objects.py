@@ -70,6 +70,14 @@ def test_a_plan_from_the_file_is_the_plan_of_the_cluster(
     assert live.exit_code == filed.exit_code
     of_file, of_cluster = json.loads(filed.stdout), json.loads(live.stdout)
     proposed = [len(one.pop("proposals", ())) for one in (of_file, of_cluster)]  # of a cluster, with its context
+    # A file has the machines of all groups. A check asks only for those of some groups, so its plan learns fewer times.
+    for plan in (of_file, of_cluster):
+        for pool in plan.get("state", {}).get("pools", {}).values():
+            learned = pool.pop("replicas", {})
+            assert learned.keys() <= {"provision_times", "counted_until"}
+        for pool in plan["pools"]:
+            for field in ("timeouts", "timeoutRules"):
+                pool.pop(field, None)
     assert (of_file, proposed[0]) == (of_cluster, proposed[1])
     groups = [group for pool in json.loads(live.stdout)["pools"] for group in pool["groups"]]
     assert failing == any(group["running"] < group["requested"]["from"] for group in groups) or not groups
