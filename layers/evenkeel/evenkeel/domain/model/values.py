@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 
 # spec.replicas is an int32 in all three machine APIs.
 LARGEST_COUNT = 2**31 - 1
@@ -188,6 +189,7 @@ _BEFORE_WORDS = re.compile(r"Cloud provider message - |machine codes error: code
 _WORDS = 140
 
 
+@lru_cache(maxsize=1024)  # in an outage, many groups have one message, and each check reads it again
 def provider_words(message: str) -> str:
     """Return a provider's message for a plan: one printable line of at most 140 characters, without secrets."""
     line = " ".join(printable(message[:2048]).split()).removeprefix("Failed: ")  # the code of a launch without one

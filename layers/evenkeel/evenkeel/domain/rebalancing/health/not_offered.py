@@ -7,6 +7,7 @@ was launched later, such as by hand, has a node.
 import re
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -22,6 +23,7 @@ _NOT_OFFERED = re.compile(
 )
 
 
+@lru_cache(maxsize=1024)  # a check asks several times for each failed group, and the next check again
 def is_not_offered(message: str) -> bool:
     """Return True if the message says that the zone does not offer the machine type."""
     return _NOT_OFFERED.search(message[:1024]) is not None
