@@ -16,7 +16,7 @@ from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
-from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.states import UNKNOWN, ClusterState
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.health.observed import observe_health
@@ -144,10 +144,10 @@ def test_a_preserved_machine_is_not_waited_for(pool: Pool, waits: int) -> None:
         assert group.preserved == min(held, group.requested - group.running)
         assert group.waiting == group.requested - group.running - group.preserved
         alone = replace(group, requested=group.running + group.preserved)
-        state = None
+        state = UNKNOWN
         for minutes in (0, waits):
             state = observe_health(alone, state, NOW + minutes * MINUTE, BackoffPolicy(), 15 * MINUTE)
-        assert state is None or state.arrivals.waiting_since is None
+        assert state.arrivals.waiting_since is None
 
 
 @given(pool=zones())

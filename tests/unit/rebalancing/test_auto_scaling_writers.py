@@ -90,7 +90,7 @@ def contested(state: GroupState) -> GroupState:
             ours=WrittenByUs(published=wrote),
             managers=FieldManagers(bounds_by=UNNAMED_BY_AWS),
         )
-        state = observe_health(reverted, state, at, BackoffPolicy(), timedelta(minutes=15)) or GroupState()
+        state = observe_health(reverted, state, at, BackoffPolicy(), timedelta(minutes=15))
     assert state.contest.contested_since == NOW + 3 * MINUTE
     return state
 

@@ -9,7 +9,7 @@ from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PublishedBounds, State
 from evenkeel.domain.model.policy import BackoffPolicy
-from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.states import UNKNOWN, GroupState
 from evenkeel.domain.rebalancing.health.observed import observe_health
 from evenkeel.texts.english import sentences
 from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan, zones
@@ -25,13 +25,13 @@ def _put_back(minutes: int, *, theirs: Bounds = Bounds(0, 4)) -> NodeGroup:  # n
     return replace(group("a", 2, bounds=(0, 4)), bounds=theirs, published=published, bounds_by="argocd")
 
 
-def _observe(group: NodeGroup, state: GroupState | None, minutes: float) -> GroupState | None:
+def _observe(group: NodeGroup, state: GroupState, minutes: float) -> GroupState:
     return observe_health(group, state, NOW + minutes * MINUTE, BackoffPolicy(), _TIMEOUT)
 
 
-def _seen(minutes: list[int]) -> GroupState | None:
+def _seen(minutes: list[int]) -> GroupState:
     """The state after bounds were reverted at these minutes; every revert is checked twice and counted once."""
-    state: GroupState | None = None
+    state = UNKNOWN
     for minute in minutes:
         for later in (1, 2):
             state = _observe(_put_back(minute), state, minute + later)
@@ -41,7 +41,6 @@ def _seen(minutes: list[int]) -> GroupState | None:
 @pytest.mark.parametrize("minutes", [[0, 20, 40], [0, 70, 80, 90]])
 def test_bounds_that_are_reverted_three_times_within_an_hour_are_contested(minutes: list[int]) -> None:
     state = _seen(minutes)
-    assert state is not None
     assert state.contest.contested_since is not None
     assert state.contest.contested_by == "argocd"
 
@@ -49,17 +48,15 @@ def test_bounds_that_are_reverted_three_times_within_an_hour_are_contested(minut
 @pytest.mark.parametrize("minutes", [[0], [0, 20], [0, 40, 80], [0, 59, 118]])
 def test_bounds_that_are_reverted_less_often_are_written_again(minutes: list[int]) -> None:
     state = _seen(minutes)
-    assert state is not None
     assert state.contest.contested_since is None
 
 
 def test_replicas_that_are_reverted_three_times_within_an_hour_are_contested() -> None:
-    state: GroupState | None = None
+    state = UNKNOWN
     for minute in (0, 20, 40):
         wrote = PublishedBounds(at=NOW + minute * MINUTE, bounds=Bounds(0, 4), requested=1, before=4)
         reverted = replace(group("a", 4, running=1, bounds=(0, 4)), published=wrote, replicas_by="argocd")
         state = _observe(reverted, state, minute + 1)
-    assert state is not None
     assert state.contest.contested_replicas
     assert (state.contest.contested_since, state.contest.contested_by) == (NOW + 41 * MINUTE, "argocd")
 
@@ -79,7 +76,7 @@ def test_contested_replicas_are_kept_and_bounds_still_written() -> None:
 
 
 def test_bounds_as_published_are_not_contested() -> None:
-    assert _observe(_put_back(0, theirs=Bounds(1, 8)), None, 1) is None
+    assert _observe(_put_back(0, theirs=Bounds(1, 8)), UNKNOWN, 1) is UNKNOWN
 
 
 def test_a_contested_group_is_frozen_with_the_controller_and_the_remedy() -> None:

@@ -80,7 +80,6 @@ def test_it_is_one_failure() -> None:
     later = NOW + timedelta(minutes=40)
     seen = replace(group("a", 1), never_ready={"n": NOW})
     again = observe_health(seen, found, later, BACKOFF, TIMEOUT)
-    assert again is not None
     assert (again.failure.failures, again.failure.last_failure) == (1, found.failure.last_failure)
     assert after(bad(timedelta(days=2))) == GroupState(), "forgotten"
 

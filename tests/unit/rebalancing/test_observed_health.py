@@ -13,7 +13,7 @@ from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, Sta
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, Plan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
-from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.model.states import UNKNOWN, ClusterState, GroupState
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.health.backoff import record_failure, state_at
@@ -231,25 +231,25 @@ class TestSteadyState:
 class TestTimeout:
     """``observe_health`` alone, where minutes need no world."""
 
-    def observe_health(self, checked: NodeGroup, state: GroupState | None, minute: float) -> GroupState | None:
+    def observe_health(self, checked: NodeGroup, state: GroupState, minute: float) -> GroupState:
         return observe_health(checked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
 
     def test_every_new_node_restarts_it(self) -> None:
-        state = self.observe_health(group("a", 6, running=2), None, 0)
+        state = self.observe_health(group("a", 6, running=2), UNKNOWN, 0)
         state = self.observe_health(group("a", 6, running=3), state, 14)
         assert self.observe_health(group("a", 6, running=3), state, 28.9) is state
         late = self.observe_health(group("a", 6, running=3), state, 29)
         assert late.failure.failure_class is FailureClass.TIMEOUT
 
     def test_a_node_that_goes_does_not_restart_it(self) -> None:
-        state = self.observe_health(group("a", 6, running=3), None, 0)
+        state = self.observe_health(group("a", 6, running=3), UNKNOWN, 0)
         state = self.observe_health(group("a", 6, running=2), state, 10)
         state = self.observe_health(group("a", 6, running=3), state, 12)
         late = self.observe_health(group("a", 6, running=3), state, 15)
         assert late.failure.failures == 1
 
     def test_it_stops_while_no_node_is_awaited(self) -> None:
-        state = self.observe_health(group("a", 3, running=2), None, 0)
+        state = self.observe_health(group("a", 3, running=2), UNKNOWN, 0)
         state = self.observe_health(group("a", 2), state, 5)
         assert state.arrivals.waiting_since is None
         state = self.observe_health(group("a", 3, running=2), state, 10)
@@ -257,15 +257,15 @@ class TestTimeout:
         assert state.failure.failures == 0
 
     def test_every_timeout_doubles_the_backoff(self) -> None:
-        state: GroupState | None = None
+        state = UNKNOWN
         for minute in range(0, 61):
             state = self.observe_health(group("a", 3, running=2), state, minute)
         assert state.failure.failures == 3  # at 15, 30 and 45 min; the one at 60 falls into the 20 minutes of the third
 
     def test_it_pauses_while_the_group_is_frozen(self) -> None:
         frozen = group("a", 4, running=2, frozen_because=stated("the object is paused"))
-        assert self.observe_health(frozen, None, 0) is None
-        state = self.observe_health(group("a", 4, running=2), None, 40)
+        assert self.observe_health(frozen, UNKNOWN, 0) is UNKNOWN
+        state = self.observe_health(group("a", 4, running=2), UNKNOWN, 40)
         assert state.failure.failures == 0
         # Fourteen minutes of waiting, an hour of rolling update, and on it goes: the hour does not count.
         stopped = self.observe_health(frozen, state, 54)
@@ -284,20 +284,19 @@ class TestTimeout:
         return replace(checked, machines=(*ran, replace(new, failure=failure, **fields)))
 
     def test_a_failure_from_the_future_is_one_failure_from_now_and_hides_no_success(self) -> None:
-        state: GroupState | None = None
+        state = UNKNOWN
         for minute in (0, 1, 3, 6, 9):
             state = self.observe_health(self.refused_once(2), state, minute)
             assert (state.failure.failures, state.failure.last_failure) == (1, NOW)
         over = self.observe_health(group("a", 3), state, 10)
-        assert over is not None
         assert state_at(over, NOW + 10 * MINUTE, None, BACKOFF) is State.HEALTHY
 
     def test_a_machine_that_is_being_deleted_is_no_failure(self) -> None:
-        assert self.observe_health(self.refused_once(deleting=True), None, 0).failure.failures == 0
+        assert self.observe_health(self.refused_once(deleting=True), UNKNOWN, 0).failure.failures == 0
 
     def test_a_repeated_failure_of_the_autoscaler_ends_no_success(self) -> None:
         ahead = MachineFailure(code="OutOfResources", message="", at=NOW + 2 * MINUTE)
-        state = self.observe_health(group("a", 3, running=2, autoscaler_failure=ahead), None, 0)
+        state = self.observe_health(group("a", 3, running=2, autoscaler_failure=ahead), UNKNOWN, 0)
         state = self.observe_health(group("a", 3, running=2, autoscaler_failure=ahead), state, 3)
         state = self.observe_health(group("a", 3, running=3, autoscaler_failure=ahead), state, 6)
         assert not state.is_failing
@@ -342,7 +341,7 @@ class TestHeldFailures:
         assert pool.groups[0].state is State.FENCED
 
     def test_a_timeout_replaces_it_once_the_machines_do_not_report_it(self) -> None:
-        state = observe_health(self.failing("VcpuLimitExceeded", 0), None, NOW, BACKOFF, 15 * MINUTE)
+        state = observe_health(self.failing("VcpuLimitExceeded", 0), UNKNOWN, NOW, BACKOFF, 15 * MINUTE)
         silent = machines(group("a", 5, running=2, bounds=(0, 12)), *[MINUTE] * 3)
         assert state is not None
         for minute in range(1, 17):
@@ -360,12 +359,10 @@ class TestHeldFailures:
 class TestSuccess:
     """What ends a fence before its time: a machine that was launched after the last failure, and runs."""
 
-    def check(self, state: GroupState | None, minute: float, *machines_: Machine, requested: int = 4) -> GroupState:
+    def check(self, state: GroupState, minute: float, *machines_: Machine, requested: int = 4) -> GroupState:
         running = sum(machine.has_node for machine in machines_)
         checked = group("a", requested, running=running, machines=machines_)
-        seen = observe_health(checked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
-        assert seen is not None
-        return seen
+        return observe_health(checked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
 
     def machine(self, name: str, created: float, *, node: bool = False, failed: float | None = None) -> Machine:
         failure = None if failed is None else MachineFailure(code="ZoneFull", message="", at=NOW + failed * MINUTE)
@@ -377,14 +374,14 @@ class TestSuccess:
     def test_machines_that_booted_during_the_failure_end_no_fence(self) -> None:
         refused = self.machine("d", -1, failed=0)
         booting = [self.machine(name, -1) for name in "abc"]
-        state = self.check(None, 0, *booting, refused)
+        state = self.check(UNKNOWN, 0, *booting, refused)
         arrived = [replace(machine, has_node=True) for machine in booting]
         state = self.check(state, 2, *arrived[:1], *booting[1:], refused)
         state = self.check(state, 3, *arrived, refused)
         assert self.found(state, 3) is State.FENCED
 
     def test_a_machine_that_was_launched_after_the_failure_ends_the_fence(self) -> None:
-        state = self.check(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        state = self.check(UNKNOWN, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
         state = self.check(state, 1, self.machine("a", -9, node=True), self.machine("e", 0.5))
         assert self.found(state, 1) is State.FENCED
         state = self.check(state, 2, self.machine("a", -9, node=True), self.machine("e", 0.5, node=True))
@@ -392,22 +389,22 @@ class TestSuccess:
 
     def test_a_machine_that_failed_and_was_launched_again_ends_the_fence(self) -> None:
         """Gardener tries the same machine again: it was created before the failure, and runs all the same."""
-        state = self.check(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        state = self.check(UNKNOWN, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
         again = replace(self.machine("d", -1, node=True), launched_at=NOW + 1 * MINUTE)
         state = self.check(state, 2, self.machine("a", -9, node=True), again)
         assert self.found(state, 2) is State.PROBING
 
     def test_a_node_from_before_the_failure_ends_no_fence(self) -> None:
-        state = self.check(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        state = self.check(UNKNOWN, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
         assert self.found(self.check(state, 2, self.machine("a", -9, node=True)), 2) is State.FENCED
 
     def test_a_machine_from_the_moment_of_the_failure_ends_no_fence(self) -> None:
-        state = self.check(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        state = self.check(UNKNOWN, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
         state = self.check(state, 2, self.machine("a", -9, node=True), self.machine("e", 0, node=True))
         assert self.found(state, 2) is State.FENCED
 
     def test_a_machine_that_is_being_deleted_ends_no_fence(self) -> None:
-        state = self.check(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        state = self.check(UNKNOWN, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
         leaving = replace(self.machine("e", 0.5, node=True), deleting=True)
         state = self.check(state, 2, self.machine("a", -9, node=True), leaving)
         assert self.found(state, 2) is State.FENCED
@@ -437,9 +434,9 @@ class TestEventsAndChecks:
                 assert stack.record_failure(event).result in (EventResult.RECORDED, EventResult.KNOWN)
             else:
                 stored = stack.store.load("demo")
-                known = stored.state.groups.get(name)
+                known = stored.state.groups.get(name, UNKNOWN)
                 after = observe_health(checked, known, NOW, BACKOFF, 15 * MINUTE)
-                if after is not known and after is not None:
+                if after is not known:
                     stack.store.save_group("demo", name, after, stored.versions)
         state = stack.group_state()
         assert (state.failure.failures, state.failure.last_failure, state.failure.backoff_until) == (
@@ -458,7 +455,9 @@ def test_a_node_after_the_check_of_the_failure_counts_as_later() -> None:
     refused = replace(
         coming.machines[0], failure=MachineFailure(code="InsufficientInstanceCapacity", message="none", at=NOW)
     )
-    known = observe_health(replace(coming, machines=(refused, *coming.machines[1:])), None, NOW, BACKOFF, 15 * MINUTE)
+    known = observe_health(
+        replace(coming, machines=(refused, *coming.machines[1:])), UNKNOWN, NOW, BACKOFF, 15 * MINUTE
+    )
     assert not known.has_arrivals
     later = observe_health(group("a", 2, running=2), known, NOW + MINUTE / 4, BACKOFF, 15 * MINUTE)
     assert later.has_arrivals

@@ -486,9 +486,9 @@ class NodeGroup:
     @property
     def delivered(self) -> int:
         """Return the number of machines whose node has been Ready at least once."""
-        status = self.status
-        unread = sum([machine.has_node and machine.name in status.nodeless for machine in self.machines or ()])
-        return max(0, self.running - len(status.never_ready) - unread)
+        nodeless = self.status.nodeless
+        unread = [machine for machine in self.machines or () if machine.has_node and machine.name in nodeless]
+        return max(0, self.running - len(self.status.never_ready) - len(unread))
 
     @property
     def preserved(self) -> int:
@@ -551,11 +551,13 @@ class NodeGroup:
         """
         if self.status.launched is not None:
             return min(max(0, self.status.launched - self.running), self.waiting)
-        if not self.waiting or self.machines is None:
+        waiting = self.waiting
+        if not waiting or self.machines is None:
             return 0
-        coming = sum(
-            machine.failure is None and not machine.is_overdue(now, provision_timeout)
+        coming = [
+            machine
             for machine in self.machines
-            if not machine.has_node and not machine.deleting and not machine.preserved
-        )
-        return min(coming, self.waiting)
+            if not (machine.has_node or machine.deleting or machine.preserved or machine.failure is not None)
+            and not machine.is_overdue(now, provision_timeout)
+        ]
+        return min(len(coming), waiting)

@@ -130,6 +130,9 @@ class GroupState:
         return arrived is not None and failed is not None and arrived > failed
 
 
+UNKNOWN = GroupState()  # of a group of which nothing is stored
+
+
 # While a pool is unchanged, Balanced keeps its published maxima for at least this time. So even the slowest usual loop
 # of Cluster Autoscaler (60 s) reads them.
 STANDS = timedelta(seconds=65)

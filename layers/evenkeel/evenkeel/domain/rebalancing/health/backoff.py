@@ -161,16 +161,26 @@ def state_at(state: GroupState | None, now: datetime, impaired_until: datetime |
     """Return healthy, fenced or probing. An impaired zone fences every group in it, whatever the group's own state."""
     if impaired_until is not None and now < impaired_until:
         return State.FENCED
-    if state is None or state.failure.last_failure is None:
+    if state is None or _is_forgotten(state, now, policy):
         return State.HEALTHY
     until = state.failure.backoff_until
-    # A backoff that is longer than the policy's longest is not forgotten before it is over.
-    failed = state.failure.last_failure if until is None else max(state.failure.last_failure, until - policy.longest)
-    if policy.is_forgotten(failed, now):
-        return State.HEALTHY
     if until is not None and now <= until and not state.fence_ended:
         return State.FENCED
     return State.PROBING if state.is_failing else State.HEALTHY
+
+
+def is_failing_at(state: GroupState, now: datetime, policy: BackoffPolicy) -> bool:
+    """Return True if the group has had no success since its last failure, which is not forgotten."""
+    return state.is_failing and not _is_forgotten(state, now, policy)
+
+
+def _is_forgotten(state: GroupState, now: datetime, policy: BackoffPolicy) -> bool:
+    """Return True if the group never failed, or so long ago that it does not count."""
+    failed, until = state.failure.last_failure, state.failure.backoff_until
+    if failed is None:
+        return True
+    # A backoff that is longer than the policy's longest is not forgotten before it is over.
+    return policy.is_forgotten(failed if until is None else max(failed, until - policy.longest), now)
 
 
 def impaired_until(group: NodeGroup, zones: Mapping[str, datetime], now: datetime) -> datetime | None:

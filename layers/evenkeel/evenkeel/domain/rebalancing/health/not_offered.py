@@ -39,9 +39,9 @@ def has_new_template(group: NodeGroup, failure: FailureHistory) -> bool:
     return bool(failure.template and group.template.key) and failure.template != group.template.key
 
 
-def follow_template(group: NodeGroup, before: GroupState | None, after: GroupState, now: datetime) -> GroupState:
+def follow_template(group: NodeGroup, before: GroupState, after: GroupState, now: datetime) -> GroupState:
     """Return the state, with the template that the zone does not offer. Another template ends the fence."""
-    failure, known = after.failure, None if before is None else before.failure.last_failure
+    failure, known = after.failure, before.failure.last_failure
     if failure.last_failure is None or not group.template.key or not is_not_offered(failure.message):
         return after
     if failure.last_failure != known or not failure.template:

@@ -5,36 +5,37 @@ A new machine with a node is a success. A frozen group is not evaluated, because
 update.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.flavours import READS_MAY_BE_OLD
-from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.overwritten import Found, found
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import ROLLOUTS, Rule
-from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
+from evenkeel.domain.model.states import UNKNOWN, ClusterState, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.rebalancing.health.backoff import (
     impaired_until,
+    is_failing_at,
     observe_running,
     own_state,
     record_failure,
-    state_at,
 )
 from evenkeel.domain.rebalancing.health.not_offered import follow_template
 from evenkeel.domain.rebalancing.health.provision_times import order_timeout
 from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
 from evenkeel.domain.rebalancing.health.unhealthy import with_unhealthy_since
 from evenkeel.domain.rebalancing.health.waiting import (
+    Clock,
     ended_unseen,
     has_late_machine,
     late_failure,
-    stopped,
     time_waited,
 )
 
@@ -57,48 +58,43 @@ _REFUSED_KEPT = 100
 def changed_states(pools: Iterable[AnyPool], check: Check) -> dict[GroupKey, GroupState]:
     """Return the group states that this check changes."""
     stored = check.state.groups
-    changed: dict[GroupKey, GroupState] = {}
-    for pool in pools:
-        for key, after in _observed(pool, check).items():
-            if after is not None and after != stored.get(key):
-                changed[key] = after
-    return changed
+    observed = [each for pool in pools for each in _observed(pool, check)]
+    return {key: after for key, after in observed if after != stored.get(key, UNKNOWN)}
 
 
-def _observed(pool: AnyPool, check: Check) -> dict[GroupKey, GroupState | None]:
+def _observed(pool: AnyPool, check: Check) -> list[tuple[GroupKey, GroupState]]:
     """Return the state of each group after this check. Clocks whose end no check has seen fence no whole pool."""
-    groups = {
-        group.key: group
+    # Of a group whose launches cannot be read, only the stored state is known.
+    groups = [
+        group
         for group in pool.groups
-        # Of a group whose launches cannot be read, only the stored state is known.
         if group.frozen_because is None or group.frozen_because.rule is not Rule.LAUNCHES_UNREAD
-    }
-    unseen = {key: group for key, group in groups.items() if _ended_unseen(pool, group, check)}
-    states = {
-        key: _after_check(pool, group, check, others_deliver=True) for key, group in groups.items() if key not in unseen
-    }
-    deliver = any(_delivers(pool, groups[key], state, check) for key, state in states.items()) if unseen else True
-    return states | {key: _after_check(pool, group, check, others_deliver=deliver) for key, group in unseen.items()}
+    ]
+
+    @cache
+    def others_deliver() -> bool:
+        known = [group for group in groups if not _ended_unseen(pool, group, check)]
+        return any(_delivers(pool, group, _after_check(pool, group, check, others_deliver), check) for group in known)
+
+    return [(group.key, _after_check(pool, group, check, others_deliver)) for group in groups]
 
 
-def _after_check(pool: AnyPool, group: NodeGroup, check: Check, *, others_deliver: bool) -> GroupState | None:
+def _after_check(pool: AnyPool, group: NodeGroup, check: Check, others_deliver: Callable[[], bool]) -> GroupState:
     stored, now, timeout = check.state, check.now, pool.timeout_of(group)
-    before, of_sets = stored.groups.get(group.key), _of_sets(group, stored) if group.identity.sets else ()
+    before, of_sets = stored.groups.get(group.key, UNKNOWN), _of_sets(group, stored) if group.identity.sets else ()
     after = observe_nodeless(group, observe_reader(pool, group, observe_appliers(group, before)))
     backoff = pool.settings.backoff
     silent = order_timeout(pool, group, now)
     after = observe_health(group, after, now, backoff, timeout, of_sets, silent, others_deliver=others_deliver)
-    after = with_unhealthy_since(group, after, now)
-    return after if after is None else count_arrivals(pool, group, before, after, now)
+    return count_arrivals(pool, group, before, with_unhealthy_since(group, after, now), now)
 
 
 def _ended_unseen(pool: AnyPool, group: NodeGroup, check: Check) -> bool:
-    state = check.state.groups.get(group.key)
-    timeout = order_timeout(pool, group, check.now)
-    return ended_unseen(group, None if state is None else state.arrivals, check.now, timeout)
+    state = check.state.groups.get(group.key, UNKNOWN)
+    return ended_unseen(group, state.arrivals, check.now, order_timeout(pool, group, check.now))
 
 
-def _delivers(pool: AnyPool, group: NodeGroup, state: GroupState | None, check: Check) -> bool:
+def _delivers(pool: AnyPool, group: NodeGroup, state: GroupState, check: Check) -> bool:
     impaired = impaired_until(group, check.state.zones, check.now)
     own = own_state(group, state, check.now, impaired, pool.settings.backoff)
     return own is State.HEALTHY and group.status.unhealthy is None
@@ -111,15 +107,15 @@ def _of_sets(group: NodeGroup, state: ClusterState) -> list[GroupState]:
 
 def observe_health(  # noqa: PLR0913  the group and what is stored of it, the time, two durations, and its pool
     group: NodeGroup,
-    state: GroupState | None,
+    state: GroupState,
     now: datetime,
     backoff: BackoffPolicy,
     provision_timeout: timedelta,
     of_sets: Sequence[GroupState] = (),
     order_timeout: timedelta | None = None,
     *,
-    others_deliver: bool = True,
-) -> GroupState | None:
+    others_deliver: Callable[[], bool] = lambda: True,
+) -> GroupState:
     """Return the state after this check. If nothing has changed, this is ``state`` itself.
 
     ``of_sets`` are the states of the group's MachineSets. Their failures count as failures of the group. An order may
@@ -129,65 +125,69 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
         return _stalled(group, state, now, provision_timeout)
     put_back = _is_put_back(group, now)
     status = group.status
-    is_event = put_back or of_sets or status.never_ready or status.autoscaler_failure is not None or group.waiting
-    if state is None and not is_event:
-        return None
-    before = state or GroupState()
-    failure, arrivals = before.failure, before.arrivals
-    contest = _put_back(group, before.contest, now) if put_back else before.contest
-    # Copies are expensive, and most states do not change.
-    if failure.announced:
-        failure = replace(failure, announced=())
-    if arrivals.stalled_since is not None:
-        arrivals = replace(arrivals, stalled_since=None)
-    launched = _launched_since(group, failure, now)
+    if state is UNKNOWN and not (
+        put_back or of_sets or status.never_ready or status.autoscaler_failure is not None or group.waiting
+    ):
+        return state
     silent = order_timeout or provision_timeout
-    arrivals, is_late = time_waited(group, arrivals, now, silent, others_deliver=others_deliver)
-    is_same = (failure, arrivals, contest) == (before.failure, before.arrivals, before.contest)
-    after = before if is_same else replace(before, failure=failure, arrivals=arrivals, contest=contest)
-    failures = [*_failures(group, before, now, backoff, provision_timeout, of_sets)]
-    after = observe_running(after, group.delivered, launched, now, backoff)
-    if is_late and (late := late_failure(group, silent)) is not None:
-        after = record_failure(after, now, *late, backoff, overrides=True)
-    for at, kind, message, policy in failures:
+    clock, is_late = time_waited(group, state.arrivals, now, silent, others_deliver)
+    refused = group.refused_machines
+    after = observe_running(state, group.delivered, _launched_since(group, state.failure, now), now, backoff)
+    if is_late:
+        after = record_failure(after, now, *late_failure(group, silent), backoff, overrides=True)
+    for at, kind, message, policy in _failures(group, refused, state, now, backoff, provision_timeout, of_sets):
         if not policy.is_forgotten(at, now):
             after = record_failure(after, at, kind, message, policy, now=now)
     after = follow_template(group, state, after, now)
-    if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
-        after = _failing(group, after)
-    return state if after == before else after
+    contest = _put_back(group, state.contest, now) if put_back else state.contest
+    return _with_facts(after, group, refused, clock, contest, is_failing=is_failing_at(after, now, backoff))
 
 
-def _failing(group: NodeGroup, state: GroupState) -> GroupState:
-    """Return the state with the refused machines. If it failed in this check, nodes that register later are new."""
-    state = _with_refused(group, state)
-    if state.arrivals.running_seen is not None:
+def _with_facts(
+    state: GroupState,
+    group: NodeGroup,
+    refused: Sequence[Machine],
+    clock: Clock,
+    contest: ContestHistory,
+    *,
+    is_failing: bool,
+) -> GroupState:
+    """Return the state with all that does not depend on when failures were: clock, refused machines, other writers.
+
+    If the group has failed in this check, nodes that register later are new. Copies are expensive, and most states do
+    not change.
+    """
+    failure, arrivals = state.failure, state.arrivals
+    names = _refused_names(refused, failure.refused) if is_failing else failure.refused
+    if failure.announced or names != failure.refused:
+        failure = replace(failure, announced=(), refused=names)
+    seen = group.delivered if is_failing and arrivals.running_seen is None else arrivals.running_seen
+    is_same = clock == (arrivals.waiting_since, arrivals.waiting_running) and seen == arrivals.running_seen
+    if not is_same or arrivals.stalled_since is not None:
+        since, running = clock
+        arrivals = replace(
+            arrivals, waiting_since=since, waiting_running=running, running_seen=seen, stalled_since=None
+        )
+    if failure is state.failure and arrivals is state.arrivals and contest is state.contest:
         return state
-    return replace(state, arrivals=replace(state.arrivals, running_seen=group.delivered))
+    return replace(state, failure=failure, arrivals=arrivals, contest=contest)
 
 
-def _stalled(
-    group: NodeGroup, state: GroupState | None, now: datetime, provision_timeout: timedelta
-) -> GroupState | None:
+def _stalled(group: NodeGroup, state: GroupState, now: datetime, provision_timeout: timedelta) -> GroupState:
     """Return the state. ``stalled_since`` is set while a rollout is stalled: its launches fail, and nodes are missing.
 
     Evenkeel only reports a stalled rollout. The failures of its launches count as failures of the group only after the
     rollout has ended.
     """
-    if state is not None and state.arrivals.waiting_since is not None:
-        state = replace(state, arrivals=stopped(state.arrivals))
+    if state.arrivals.waiting_since is not None:
+        state = replace(state, arrivals=replace(state.arrivals, waiting_since=None))
     rolls = group.frozen_because is not None and group.frozen_because.rule in ROLLOUTS
     refused = [machine.failure for machine in group.refused_machines if machine.failure is not None]
-    fails = (
-        bool(refused)
-        or (state is not None and state.is_failing)
-        or (rolls and has_late_machine(group, now, provision_timeout))
-    )
+    fails = bool(refused) or state.is_failing or (rolls and has_late_machine(group, now, provision_timeout))
     if not (rolls and fails and group.missing_in_rollout(now, provision_timeout)):
-        if state is None or state.arrivals.stalled_since is None:
+        if state.arrivals.stalled_since is None:
             return state
         return replace(state, arrivals=replace(state.arrivals, stalled_since=None))
-    state = state or GroupState()
     if state.arrivals.stalled_since is not None:
         return state
     if not state.is_failing:
@@ -211,7 +211,7 @@ def announce_failure(state: GroupState, failure: MachineFailure) -> GroupState:
     return replace(state, failure=replace(state.failure, announced=announced))
 
 
-def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState | None:
+def observe_appliers(group: NodeGroup, state: GroupState) -> GroupState:
     """Return the state with the field managers that apply the group's fields and would revert Evenkeel's writes.
 
     A run reads these managers before it writes. A check does not read them, and keeps the managers that the last run
@@ -220,16 +220,15 @@ def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState |
     bounds, replicas = group.managers.bounds_applied_by, group.managers.replicas_applied_by
     if bounds is None and replicas is None:
         return state
-    before = state or GroupState()
     contest = replace(
-        before.contest,
-        bounds_applied_by=before.contest.bounds_applied_by if bounds is None else bounds,
-        replicas_applied_by=before.contest.replicas_applied_by if replicas is None else replicas,
+        state.contest,
+        bounds_applied_by=state.contest.bounds_applied_by if bounds is None else bounds,
+        replicas_applied_by=state.contest.replicas_applied_by if replicas is None else replicas,
     )
-    return state if contest == before.contest else replace(before, contest=contest)
+    return state if contest == state.contest else replace(state, contest=contest)
 
 
-def observe_reader(pool: AnyPool, group: NodeGroup, state: GroupState | None) -> GroupState | None:
+def observe_reader(pool: AnyPool, group: NodeGroup, state: GroupState) -> GroupState:
     """Return the state with the bounds that the autoscaler uses, if it does not follow those that Evenkeel has written.
 
     Its status must be newer than the last write by more than the time for which it keeps bounds. They count until it
@@ -238,7 +237,7 @@ def observe_reader(pool: AnyPool, group: NodeGroup, state: GroupState | None) ->
     used, at = group.status.autoscaler_bounds, group.status.autoscaler_at
     if used is None or at is None:
         return state
-    wrote, unread = group.ours.published, None if state is None else state.contest.unread_bounds
+    wrote, unread = group.ours.published, state.contest.unread_bounds
     if used == unread:
         return state
     after = max(_UNREAD_AFTER, pool.autoscaler_reads)
@@ -247,20 +246,19 @@ def observe_reader(pool: AnyPool, group: NodeGroup, state: GroupState | None) ->
         used = None  # it follows the written bounds, or may not have read them yet
     if used == unread:
         return state
-    before = state or GroupState()
-    return replace(before, contest=replace(before.contest, unread_bounds=used))
+    return replace(state, contest=replace(state.contest, unread_bounds=used))
 
 
-def observe_nodeless(group: NodeGroup, state: GroupState | None) -> GroupState | None:
+def observe_nodeless(group: NodeGroup, state: GroupState) -> GroupState:
     """Return the state with the group's instances that have no Node."""
-    before = state or GroupState()
-    if before.arrivals.nodeless == group.status.nodeless:
+    if state.arrivals.nodeless == group.status.nodeless:
         return state
-    return replace(before, arrivals=replace(before.arrivals, nodeless=group.status.nodeless))
+    return replace(state, arrivals=replace(state.arrivals, nodeless=group.status.nodeless))
 
 
-def _failures(
+def _failures(  # noqa: PLR0913  the group with its refused machines, what is stored, the time and two durations
     group: NodeGroup,
+    refused: Iterable[Machine],
     before: GroupState,
     now: datetime,
     backoff: BackoffPolicy,
@@ -273,7 +271,7 @@ def _failures(
     The backoff for never-Ready nodes does not double, and is at most the provision timeout, because each attempt
     already takes the provision timeout. So Evenkeel soon detects that a broken bootstrap is fixed.
     """
-    reported = [(machine.failure, machine.created_at) for machine in group.refused_machines]
+    reported = [(machine.failure, machine.created_at) for machine in refused]
     undated = [(failure, None) for failure in (group.status.autoscaler_failure, *before.failure.announced)]
     for failure, created_at in [*reported, *undated]:
         at = created_at if failure is None else failure.at or created_at
@@ -310,12 +308,12 @@ def _launched_since(group: NodeGroup, failure: FailureHistory, now: datetime) ->
     return sum(launch > failure.last_failure for launch in launches)
 
 
-def _with_refused(group: NodeGroup, state: GroupState) -> GroupState:
-    names, refused = {machine.name for machine in group.refused_machines}, state.failure.refused
-    if names <= set(refused):
-        return state
-    known = [name for name in refused if name not in names]
-    return replace(state, failure=replace(state.failure, refused=tuple(sorted(names) + known)[:_REFUSED_KEPT]))
+def _refused_names(refused: Iterable[Machine], known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the refused machines, and then those that are known to have been refused."""
+    names = {machine.name for machine in refused}
+    if names <= set(known):
+        return known
+    return (*sorted(names), *[name for name in known if name not in names])[:_REFUSED_KEPT]
 
 
 def _is_put_back(group: NodeGroup, now: datetime) -> bool:

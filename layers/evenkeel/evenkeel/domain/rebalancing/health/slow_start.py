@@ -18,9 +18,7 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 
-def count_arrivals(
-    pool: AnyPool, group: NodeGroup, before: GroupState | None, after: GroupState, now: datetime
-) -> GroupState:
+def count_arrivals(pool: AnyPool, group: NodeGroup, before: GroupState, after: GroupState, now: datetime) -> GroupState:
     """Return the state with slow start's limit of provisioning machines.
 
     Slow start ends when the limit reaches the number of nodes that the pool could order, or when the failure is
@@ -33,10 +31,10 @@ def count_arrivals(
         after: The state with this check's failures and successes.
         now: The time.
     """
-    ended = before is not None and before.is_failing and not after.is_failing
+    ended = before.is_failing and not after.is_failing
     if group.frozen_because is not None or after.is_failing or not (ended or after.arrivals.slow_start):
         return after
-    seen = None if before is None else before.arrivals.running_seen
+    seen = before.arrivals.running_seen
     came = 0 if seen is None else max(0, group.delivered - seen)
     nodes = max(1, after.arrivals.slow_start) + max(came, ended)
     forgotten = after.failure.last_failure is None or pool.settings.backoff.is_forgotten(

@@ -30,7 +30,7 @@ from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool, Pool
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
-from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
+from evenkeel.domain.model.states import UNKNOWN, ClusterState, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.model.values import provider_words
 from evenkeel.domain.rebalancing.health.backoff import impaired_until, own_state
 from evenkeel.domain.rebalancing.health.not_offered import backoff_after, has_new_template, is_not_offered
@@ -38,7 +38,6 @@ from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 from evenkeel.domain.rebalancing.health.provision_times import machine_timeout
 from evenkeel.domain.rebalancing.health.unhealthy import PROBE_AFTER
 
-_UNKNOWN = GroupState()
 # How long a write that was refused during a fence keeps the group fenced. Evenkeel retries it after five minutes.
 _RETRIED_WITHIN = timedelta(minutes=10)
 
@@ -126,7 +125,7 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
         may_probe = pool.settings.autoscaler and unhealthy.facts.get("tried") == 0
         probes = may_probe and now >= _probe_at(stored, now)
         own = State.PROBING if probes else State.UNHEALTHY
-    return _Health(group, stored or _UNKNOWN, impaired, own)
+    return _Health(group, stored or UNKNOWN, impaired, own)
 
 
 def _retries_until(state: GroupState | None, now: datetime) -> datetime | None:

@@ -164,9 +164,9 @@ def _sum(counts: Iterable[_Count]) -> _Count:
     return _Count(nodes, broken)
 
 
-def with_unhealthy_since(group: NodeGroup, state: GroupState | None, now: datetime) -> GroupState | None:
+def with_unhealthy_since(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
     """Return the state with the time since which the group is unhealthy. An unchanged state is returned itself."""
-    since = None if state is None else state.unhealthy_since
+    since = state.unhealthy_since
     if (group.status.unhealthy is not None) == (since is not None):
         return state
-    return replace(state or GroupState(), unhealthy_since=now if since is None else None)
+    return replace(state, unhealthy_since=now if since is None else None)

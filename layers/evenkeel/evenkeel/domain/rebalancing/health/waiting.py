@@ -14,8 +14,9 @@ restored, the machines of all zones are old at once. So such a clock fences no w
 the pool, it begins anew at this check.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.groups import Machine, NodeGroup
@@ -27,38 +28,42 @@ _LONGEST_PAUSE = timedelta(hours=1)
 _SLACK = timedelta(minutes=5)
 
 
-def ended_unseen(
-    group: NodeGroup, arrivals: ArrivalHistory | None, now: datetime, provision_timeout: timedelta
-) -> bool:
+def ended_unseen(group: NodeGroup, arrivals: ArrivalHistory, now: datetime, provision_timeout: timedelta) -> bool:
     """Return True if the clock has ended, and an hour may have passed without a check, or this is the first check."""
     if not _runs(group):
         return False
-    arrivals = arrivals or ArrivalHistory()
     waited = now - _began(group, arrivals, now)
     is_seen = arrivals.waiting_since is not None and waited < max(_LONGEST_PAUSE, provision_timeout + _SLACK)
     return waited >= provision_timeout and not is_seen
 
 
-def time_waited(
-    group: NodeGroup, arrivals: ArrivalHistory, now: datetime, provision_timeout: timedelta, *, others_deliver: bool
-) -> tuple[ArrivalHistory, bool]:
-    """Return the history with the clock, and True if the wait is a failure of the group.
+class Clock(NamedTuple):
+    """The clock after a check, as the fields ``waiting_*`` of the group's history store it."""
 
-    ``others_deliver``: another group of the pool is healthy.
+    since: datetime | None
+    running: int | None
+
+
+def time_waited(
+    group: NodeGroup,
+    arrivals: ArrivalHistory,
+    now: datetime,
+    provision_timeout: timedelta,
+    others_deliver: Callable[[], bool],
+) -> tuple[Clock, bool]:
+    """Return the clock, and True if the wait is a failure of the group.
+
+    A stopped clock begins anew, and not at a machine's creation. ``others_deliver``: another group of the pool is
+    healthy. This is asked only for a clock whose end no check has seen.
     """
     if not _runs(group):
-        return (stopped(arrivals) if group.waiting else _not_waiting(arrivals)), False
+        return Clock(None, arrivals.waiting_running if group.waiting else None), False
     began = _began(group, arrivals, now)
     has_ended = now - began >= provision_timeout
-    is_failure = has_ended and (others_deliver or not ended_unseen(group, arrivals, now, provision_timeout))
     if not has_ended and began == arrivals.waiting_since:
-        return arrivals, False
-    return replace(arrivals, waiting_since=now if has_ended else began, waiting_running=group.running), is_failure
-
-
-def stopped(arrivals: ArrivalHistory) -> ArrivalHistory:
-    """Return the history with a stopped clock, which begins anew and not at a machine's creation."""
-    return arrivals if arrivals.waiting_since is None else replace(arrivals, waiting_since=None)
+        return Clock(began, arrivals.waiting_running), False
+    is_failure = has_ended and (not ended_unseen(group, arrivals, now, provision_timeout) or others_deliver())
+    return Clock(now if has_ended else began, group.running), is_failure
 
 
 def has_late_machine(group: NodeGroup, now: datetime, provision_timeout: timedelta) -> bool:
@@ -102,9 +107,3 @@ def is_awaited(machine: Machine) -> bool:
     """Return True unless the machine has or had a node, or no node will come: another machine replaces it."""
     is_over = machine.deleting or machine.preserved or machine.failed_for_good
     return not (machine.has_node or machine.had_node or is_over)
-
-
-def _not_waiting(arrivals: ArrivalHistory) -> ArrivalHistory:
-    if arrivals.waiting_since is None and arrivals.waiting_running is None:
-        return arrivals
-    return replace(arrivals, waiting_since=None, waiting_running=None)
