@@ -1,11 +1,11 @@
 """The life of a backoff, minute by minute."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.groups import MachineFailure, State
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import ClusterState, GroupState
@@ -157,14 +157,20 @@ def test_a_plan_has_only_the_states_that_it_changes() -> None:
 
 def test_a_failed_machine_has_come_through_a_backoff_if_it_failed_before_the_one_before_the_present() -> None:
     """A fenced group may have failed anew only because the machine is late, so its present backoff does not count."""
-    groups = (group("a", 3, running=2, bounds=(0, 9)), group("b", 2, bounds=(0, 9)))
+
+    def lost(state: GroupState, failed_at: datetime) -> int:
+        (*ran, new) = machines(group("a", 3, running=2, bounds=(0, 9)), MINUTE).machines or ()
+        failed = replace(new, failure=MachineFailure(code="X", message="", at=failed_at), failed_for_good=True)
+        found = group("a", 3, running=2, bounds=(0, 9), machines=(*ran, failed))
+        groups = (found, group("b", 2, bounds=(0, 9)))
+        return drafted(groups, numbers(0, 9), ClusterState(groups={key("a"): state})).groups[0].machines.lost
+
     for failures, minutes in ((1, 5), (2, 10), (3, 20)):
         until = NOW + MINUTE
-        state = replace(in_backoff(failures=failures), backoff_until=until)
-        (fenced, _) = drafted(groups, numbers(0, 9), ClusterState(groups={key("a"): state})).groups
-        assert fenced.health.lost_before == until - (minutes + 5) * MINUTE
-    (probing, _) = drafted(groups, numbers(0, 9), ClusterState(groups={key("a"): after_backoff()})).groups
-    assert probing.health.lost_before == after_backoff().failure.backoff_until
+        fenced = replace(in_backoff(failures=failures), backoff_until=until)
+        assert [lost(fenced, until - (minutes + 5) * MINUTE - timedelta(seconds=second)) for second in (0, 1)] == [0, 1]
+    probing, until = after_backoff(), after_backoff().failure.backoff_until
+    assert [lost(probing, until - timedelta(seconds=second)) for second in (0, 1)] == [0, 1]
 
 
 def test_a_success_that_no_check_has_seen_coming_starts_slow_start_with_two_nodes() -> None:

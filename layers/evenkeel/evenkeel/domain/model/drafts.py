@@ -9,7 +9,6 @@ from typing import Any
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converging, Step
 from evenkeel.domain.model.demand import DemandFacts, KeptEmpty, KeptNodes
-from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, PoolId, State
 from evenkeel.domain.model.moves import RequestedNodes, ScaleRequest
@@ -48,7 +47,11 @@ class MachineCounts:
 
     coming: int = 0  # machines that are provisioning: without a node, without a failure, and not overdue
     starting: int = 0  # machines whose node is not Ready yet, within the provision timeout
+    preserved: int = 0  # replicas of preserved machines without a node (``NodeGroup.preserved``)
     held: int = 0  # machines without a node because of a failure (quota, configuration) that any zone would have
+    # Machines of a fenced or probing group that have failed for good in this zone, and have not come through a whole
+    # backoff.
+    lost: int = 0
     marked: tuple[str, ...] = ()  # names of the machines with Evenkeel's delete mark
 
 
@@ -70,9 +73,6 @@ class HealthDraft:
     doubted_since: datetime | None = None  # when a probing group last failed
     # True: a machine that was launched after the last failure of a probing group has become a node.
     is_proven: bool = False
-    # Machines of a fenced or probing group that failed before this time have not come through a whole backoff. None: no
-    # backoff has passed.
-    lost_before: datetime | None = None
     probes_slowly: bool = True  # True: a probing group adds one machine; False: as many as a healthy group
 
 
@@ -178,7 +178,7 @@ class Draft(GroupPlan):
 
         A replica that this plan gives up still lacks its node. An order in the same plan would keep it instead.
         """
-        ready = self.group.running - self.machines.starting + self.group.preserved
+        ready = self.group.running - self.machines.starting + self.machines.preserved
         return 0 if ready < max(self.requested, self.group.requested) else 1
 
     @property
@@ -263,24 +263,12 @@ class Draft(GroupPlan):
     @property
     def alive(self) -> int:
         """Return how many replicas are not stuck. Each has a node, a provisioning machine or a preserved machine."""
-        return min(self.group.requested, self.group.running + self.group.preserved + self.machines.coming)
+        return min(self.group.requested, self.group.running + self.machines.preserved + self.machines.coming)
 
     @property
     def stuck(self) -> int:
         """Return how many replicas are stuck. They have neither a node nor a machine that may become a node."""
         return self.group.requested - self.alive
-
-    @property
-    def lost_for_good(self) -> int:
-        """Return how many machines have failed for good in this zone, and have not come through a whole backoff."""
-        before = self.health.lost_before
-        if before is None or self.group.status.launched is not None:
-            return 0
-        return sum(
-            machine.failed_for_good and (machine.failure.at or machine.created_at) < before
-            for machine in self.group.refused_machines
-            if machine.failure is not None and class_of(machine.failure).moves_elsewhere and not machine.preserved
-        )
 
     @property
     def counted(self) -> int:

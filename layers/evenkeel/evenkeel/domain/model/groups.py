@@ -223,6 +223,11 @@ class MachineFailure:
     message: str
     at: datetime | None = None
 
+    @property
+    def text(self) -> str:
+        """Return the code and the message, as state stores them."""
+        return f"{self.code}: {self.message}"
+
 
 @dataclass(frozen=True, order=True)
 class MachineRef:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
 from evenkeel.domain.model.convergence import ConvergenceState
 from evenkeel.domain.model.failures import FailureClass
@@ -95,6 +96,17 @@ class ContestHistory:
             replicas_applied_by="",
             unread_bounds=None,
         )
+
+
+_History = TypeVar("_History", FailureHistory, ArrivalHistory, "GroupState")
+
+
+def changed(state: _History, **fields: Any) -> _History:
+    """Return a copy of a group's state, or of a part of it, with other fields.
+
+    A check copies the states of all groups that fail. ``dataclasses.replace`` takes three times as long.
+    """
+    return type(state)(**vars(state) | fields)
 
 
 @dataclass(kw_only=True)

@@ -79,7 +79,7 @@ def note(pool: PoolDraft) -> None:
     """Add the reasons that explain the numbers: machines that stay, owners, groups closed at zero, rollout shares."""
     for draft in pool.groups:
         group, owner = draft.group, draft.group.owner.numbers
-        if count := group.preserved:
+        if count := draft.machines.preserved:
             draft.add_reason(Rule.NODES_OF_ANOTHER if group.status.nodeless else Rule.PRESERVED, count=count)
         if _is_lowered_by_others(draft):
             by = None if group.managers.replicas_by in (UNNAMED, UNNAMED_BY_AWS) else group.managers.replicas_by

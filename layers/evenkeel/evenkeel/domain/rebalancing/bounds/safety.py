@@ -141,7 +141,7 @@ def _has_moved_machines_coming(pool: PoolDraft, draft: Draft) -> bool:
     """
     if draft.journal_delta > 0:
         return True
-    waits = draft.group.waiting > 0 and draft.state is State.HEALTHY
+    waits = draft.state is State.HEALTHY and draft.group.waiting > 0
     return waits and draft.group.is_ordered_by_us(pool.now, draft.provision_timeout)
 
 

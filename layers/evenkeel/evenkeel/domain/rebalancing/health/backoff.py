@@ -18,14 +18,13 @@ again. A machine that was already provisioning when the failure happened does no
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId, State
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.pools import rule_of
-from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.states import GroupState, PoolState, changed
 from evenkeel.domain.rebalancing.health.not_offered import backoff_after, is_not_offered
 
 # The most stored reports per group. At most 36 backoffs of at least 5 min fit into 3 h. So the report that started each
@@ -59,7 +58,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
     deliveries = [moment for moment in (arrivals.last_success, *arrivals.ended[-1:]) if moment is not None]
     earlier = failure.reports or ((failure.last_failure,) if failure.last_failure is not None else ())
     if at in earlier or (deliveries and at <= max(deliveries)):
-        return state if ahead == failure.ahead else replace(state, failure=replace(failure, ahead=ahead))
+        return state if ahead == failure.ahead else changed(state, failure=changed(failure, ahead=ahead))
     newest = failure.last_failure is None or at > failure.last_failure
     replaces_reason = _replaces_reason(state, failure_class, newest=newest, overrides=overrides)
     reason = message if replaces_reason else failure.message
@@ -71,8 +70,8 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
         until = max(until, failure.backoff_until)  # a late report never shortens a backoff
     if newest and arrivals.slow_start:
         # After each failure, slow start counts new nodes from 0 again.
-        arrivals = replace(arrivals, slow_start=0, running_seen=None)
-    failure = replace(
+        arrivals = changed(arrivals, slow_start=0, running_seen=None)
+    failure = changed(
         failure,
         failures=failures,
         backoff_until=until,
@@ -83,7 +82,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
         reports=reports,
         ahead=ahead,
     )
-    return replace(state, failure=failure, arrivals=arrivals)
+    return changed(state, failure=failure, arrivals=arrivals)
 
 
 def _replaces_reason(state: GroupState, failure_class: FailureClass, *, newest: bool, overrides: bool) -> bool:
@@ -146,15 +145,15 @@ def observe_running(
     failure, arrivals, seen = state.failure, state.arrivals, state.arrivals.running_seen
     arrived = max(0, running - seen) if seen is not None else 0
     if running != seen:
-        arrivals = replace(arrivals, running_seen=running)
+        arrivals = changed(arrivals, running_seen=running)
     if arrived:
-        arrivals = replace(arrivals, arrived_at=now)
+        arrivals = changed(arrivals, arrived_at=now)
     fenced = found is State.FENCED
     if fenced and fresh:
-        arrivals = replace(arrivals, ended=(*arrivals.ended, now)[-_KEPT:])
+        arrivals = changed(arrivals, ended=(*arrivals.ended, now)[-_KEPT:])
     if (fresh is not None and fresh > 1) if fenced else (arrived and fresh != 0):
-        failure, arrivals = replace(failure, refused=()), replace(arrivals, last_success=now, running_seen=None)
-    return state if arrivals is state.arrivals else replace(state, failure=failure, arrivals=arrivals)
+        failure, arrivals = changed(failure, refused=()), changed(arrivals, last_success=now, running_seen=None)
+    return state if arrivals is state.arrivals else changed(state, failure=failure, arrivals=arrivals)
 
 
 def state_at(state: GroupState | None, now: datetime, impaired_until: datetime | None, policy: BackoffPolicy) -> State:

@@ -19,7 +19,7 @@ from evenkeel.domain.model.overwritten import Found, found
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import ROLLOUTS, Rule
-from evenkeel.domain.model.states import UNKNOWN, ClusterState, ContestHistory, FailureHistory, GroupState
+from evenkeel.domain.model.states import UNKNOWN, ClusterState, ContestHistory, FailureHistory, GroupState, changed
 from evenkeel.domain.rebalancing.health.backoff import (
     impaired_until,
     is_failing_at,
@@ -154,23 +154,22 @@ def _with_facts(
 ) -> GroupState:
     """Return the state with all that does not depend on when failures were: clock, refused machines, other writers.
 
-    If the group has failed in this check, nodes that register later are new. Copies are expensive, and most states do
-    not change.
+    If the group has failed in this check, nodes that register later are new.
     """
     failure, arrivals = state.failure, state.arrivals
     names = _refused_names(refused, failure.refused) if is_failing else failure.refused
     if failure.announced or names != failure.refused:
-        failure = replace(failure, announced=(), refused=names)
+        failure = changed(failure, announced=(), refused=names)
     seen = group.delivered if is_failing and arrivals.running_seen is None else arrivals.running_seen
     is_same = clock == (arrivals.waiting_since, arrivals.waiting_running) and seen == arrivals.running_seen
     if not is_same or arrivals.stalled_since is not None:
         since, running = clock
-        arrivals = replace(
+        arrivals = changed(
             arrivals, waiting_since=since, waiting_running=running, running_seen=seen, stalled_since=None
         )
     if failure is state.failure and arrivals is state.arrivals and contest is state.contest:
         return state
-    return replace(state, failure=failure, arrivals=arrivals, contest=contest)
+    return changed(state, failure=failure, arrivals=arrivals, contest=contest)
 
 
 def _stalled(group: NodeGroup, state: GroupState, now: datetime, provision_timeout: timedelta) -> GroupState:
@@ -193,7 +192,7 @@ def _stalled(group: NodeGroup, state: GroupState, now: datetime, provision_timeo
     if not state.is_failing:
         kind, text = late_failure(group, provision_timeout)
         if refused:
-            kind, text = class_of(refused[0]), f"{refused[0].code}: {refused[0].message[:1024]}"
+            kind, text = class_of(refused[0]), refused[0].text[:1024]
         state = replace(state, failure=replace(state.failure, failure_class=kind, message=text))
     return replace(state, arrivals=replace(state.arrivals, stalled_since=now))
 
@@ -271,12 +270,12 @@ def _failures(  # noqa: PLR0913  the group with its refused machines, what is st
     The backoff for never-Ready nodes does not double, and is at most the provision timeout, because each attempt
     already takes the provision timeout. So Evenkeel soon detects that a broken bootstrap is fixed.
     """
-    reported = [(machine.failure, machine.created_at) for machine in refused]
-    undated = [(failure, None) for failure in (group.status.autoscaler_failure, *before.failure.announced)]
-    for failure, created_at in [*reported, *undated]:
-        at = created_at if failure is None else failure.at or created_at
-        if failure is not None and at is not None:
-            yield at, class_of(failure), f"{failure.code}: {failure.message}", backoff
+    for machine in refused:
+        if machine.failure is not None:
+            yield machine.failure.at or machine.created_at, class_of(machine.failure), machine.failure.text, backoff
+    for failure in (group.status.autoscaler_failure, *before.failure.announced):
+        if failure is not None and failure.at is not None:
+            yield failure.at, class_of(failure), failure.text, backoff
     minutes = int(provision_timeout.total_seconds() // 60)
     for name, ready_by in sorted(group.status.never_ready.items()):
         if ready_by <= now:

@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.drafts import Draft, MachineCounts
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.flavours import BOUNDS_KEPT, GIVEN_UP_WITHIN
-from evenkeel.domain.model.groups import NodeGroup, State
+from evenkeel.domain.model.groups import Machine, NodeGroup, State
 from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool, Pool
@@ -181,17 +181,19 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
         pins=group.ours.pinned,
     )
     draft.health.contested = contest.contested_since is not None
-    if never_ready or stored.marked or group.requested > group.running or group.refused_machines:
+    refused = [machine for machine in group.refused_machines if not machine.preserved]
+    if never_ready or stored.marked or group.requested > group.running or refused:
         draft.machines = MachineCounts(
             coming=group.on_its_way(now, timeout),
             starting=sum(now < ready_by for ready_by in never_ready.values()),
-            held=_held(group),
+            preserved=group.preserved,
+            held=_held(refused),
+            lost=_lost(refused, health, state, pool.settings.backoff, now),
             marked=stored.marked,
         )
     _set_limits(draft, contest)
     if state is not State.HEALTHY:
         _explain_state(draft, health, now)
-        draft.health.lost_before = _lost_before(draft, health, pool.settings.backoff, now)
     if health.slow_start:
         draft.limits[Rule.SLOW_START_MAX] = group.running - draft.machines.starting + health.slow_start
         draft.add_reason(Rule.SLOW_START, nodes=health.slow_start)
@@ -235,10 +237,13 @@ def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
         draft.add_reason(rule, **_facts(failure), **({} if is_former else _not_offered(draft, failure)))
 
 
-def _held(group: NodeGroup) -> int:
+def _held(refused: Sequence[Machine]) -> int:
     """Return the number of machines that report a quota or configuration failure, whatever the cause of the fence."""
-    failures = [machine.failure for machine in group.refused_machines if machine.failure and not machine.preserved]
-    return sum([not class_of(failure).moves_elsewhere for failure in failures])
+    return sum([not _moves_elsewhere(machine) for machine in refused])
+
+
+def _moves_elsewhere(machine: Machine) -> bool:
+    return machine.failure is not None and class_of(machine.failure).moves_elsewhere
 
 
 def _freeze(draft: Draft, contest: ContestHistory) -> None:
@@ -274,7 +279,20 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
         draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=until, **missing)
 
 
-def _lost_before(draft: Draft, health: _Health, backoff: BackoffPolicy, now: datetime) -> datetime | None:
+def _lost(refused: Sequence[Machine], health: _Health, state: State, backoff: BackoffPolicy, now: datetime) -> int:
+    """Return how many machines have failed for good in this zone, and have not come through a whole backoff."""
+    final = [machine for machine in refused if machine.failed_for_good and _moves_elsewhere(machine)]
+    before = _lost_before(health, state, backoff, now) if final else None
+    if before is None or health.group.status.launched is not None:
+        return 0
+    return sum(_failed_at(machine) < before for machine in final)
+
+
+def _failed_at(machine: Machine) -> datetime:
+    return (None if machine.failure is None else machine.failure.at) or machine.created_at
+
+
+def _lost_before(health: _Health, state: State, backoff: BackoffPolicy, now: datetime) -> datetime | None:
     """Return the time before which failed machines have not come through a whole backoff; None: no backoff has passed.
 
     In a probing group, this is the end of its backoff. A fenced group may have failed anew only because these machines
@@ -283,9 +301,9 @@ def _lost_before(draft: Draft, health: _Health, backoff: BackoffPolicy, now: dat
     failure = health.state.failure
     if failure.backoff_until is None or health.impaired_until is not None:
         return None
-    if draft.state is State.PROBING:
+    if state is State.PROBING:
         return failure.backoff_until if now > failure.backoff_until else None
-    is_fence = draft.state is State.FENCED and draft.group.status.launches_stopped is None
+    is_fence = state is State.FENCED and health.group.status.launches_stopped is None
     length = backoff_after(failure.message, backoff).length(failure.failures)
     return failure.backoff_until - length - backoff.initial if is_fence else None
 

@@ -85,7 +85,7 @@ def late_failure(group: NodeGroup, provision_timeout: timedelta) -> tuple[Failur
     for machine in group.refused_machines:
         failure = machine.failure
         if failure is not None and not machine.preserved and not class_of(failure).moves_elsewhere:
-            kind, message = class_of(failure), f"{failure.code}: {failure.message}"
+            kind, message = class_of(failure), failure.text
     return kind, message
 
 

@@ -65,7 +65,7 @@ def _of_no_use(pool: PoolDraft, draft: Draft) -> int:
     check orders one new machine as the probe, if pods wait for it. Machines that are tried again stay, because all of
     them come at once when the zone is well. Released ones would come one by one.
     """
-    return min(draft.stuck, draft.lost_for_good) if pool.demand.orders_for_pods else 0
+    return min(draft.stuck, draft.machines.lost) if pool.demand.orders_for_pods else 0
 
 
 def _moves(pool: PoolDraft) -> bool:

@@ -35,7 +35,7 @@ def _failures(draft: Draft) -> Iterator[Reason]:
     for machine in draft.group.refused_machines:
         failure = machine.failure
         if failure is not None and not class_of(failure).moves_elsewhere:
-            yield _reason(class_of(failure), provider_words(f"{failure.code}: {failure.message}"))
+            yield _reason(class_of(failure), provider_words(failure.text))
     for reason in draft.reasons:
         if reason.rule in _DOUBTS and not (kind := FailureClass(str(reason.facts["kind"]))).moves_elsewhere:
             yield _reason(kind, reason.facts.get("words"))
