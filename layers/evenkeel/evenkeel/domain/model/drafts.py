@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converging, Step
@@ -41,8 +41,7 @@ LASTING_LIMITS = (Rule.WORKER_SHARE, Rule.ZONE_MAX)  # the limits that do not de
 OWNER_FLOORS = (Rule.REPLICAS_OF_OTHERS, Rule.WORKER_SHARE, Rule.OWNER_MIN_MIN)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MachineCounts:
+class MachineCounts(NamedTuple):
     """The machines of a group that have no Ready node, or are to be deleted."""
 
     coming: int = 0  # machines that are provisioning: without a node, without a failure, and not overdue
@@ -53,6 +52,9 @@ class MachineCounts:
     # backoff.
     lost: int = 0
     marked: tuple[str, ...] = ()  # names of the machines with Evenkeel's delete mark
+
+
+_NO_MACHINES = MachineCounts()
 
 
 # The drafts are not frozen, because the steps change them.
@@ -97,7 +99,7 @@ class Draft(GroupPlan):
     pool_id: PoolId = field(kw_only=True)
     bounds: Bounds | None = None
     reasons: list[Reason] = field(default_factory=list)
-    machines: MachineCounts = MachineCounts()
+    machines: MachineCounts = _NO_MACHINES
     may_grow: bool = True  # False: the group is not writable, and no other controller adds machines to it
     health: HealthDraft = field(default_factory=HealthDraft)
     limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule

@@ -37,7 +37,7 @@ class Parts(dict[type[Any], Any]):
 
     def of(self, kind: type[_Part]) -> _Part | None:
         """Return the part of a type; None: there is none."""
-        return cast(_Part | None, self.get(kind))
+        return cast("_Part | None", self.get(kind))
 
     def plus(self, kind: type[_Part], part: _Part | None) -> "Parts":
         """Return these parts with the part of a type; None: without it."""

@@ -104,7 +104,7 @@ _History = TypeVar("_History", FailureHistory, ArrivalHistory, "GroupState")
 def changed(state: _History, **fields: Any) -> _History:
     """Return a copy of a group's state, or of a part of it, with other fields.
 
-    A check copies the states of all groups that fail. ``dataclasses.replace`` takes three times as long.
+    A check copies the states of all groups that fail. ``dataclasses.replace`` takes nearly twice as long.
     """
     return type(state)(**vars(state) | fields)
 
