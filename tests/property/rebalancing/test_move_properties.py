@@ -49,7 +49,7 @@ def after(pool: PoolPlan) -> int:
     return sum(planned.target for planned in pool.groups)
 
 
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=8 * settings().max_examples)
 @given(moving)
 def test_every_rule_of_a_plan_holds_where_replicas_move(world: World) -> None:
     check(world)

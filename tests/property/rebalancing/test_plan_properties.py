@@ -15,7 +15,7 @@ from tests.exhaustive.plan_rules import after, check, written
 from tests.property.worlds import World, clusters, pools
 
 
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=8 * settings().max_examples)
 @given(pools() | pools(strategies=(BALANCED,)) | pools(strategies=(BALANCED,), plain=True))
 def test_every_rule_of_the_small_worlds_holds_in_random_ones(world: World) -> None:
     check(world)
