@@ -18,7 +18,7 @@ from evenkeel.domain.demand.order_memory import OrderMemory
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE, LAX_GREEDY
-from tests import converging, stories
+from tests import stories
 from tests.big_outage import BigOutage
 from tests.liveness.cases import Case, Demand, drawn
 from tests.liveness.simulation import Result, simulate
@@ -304,9 +304,10 @@ def convergence_crashes(worlds: int = 10_000, first: int = 0, hostile: bool = Fa
     """Play converging pools whose runs die at random steps; hostile: with an autoscaler."""
 
     def play(seed: int) -> tuple[str, Counter[str]]:
-        world = converging.crash(seed, hostile=hostile)
-        wrong = +world.wrong
-        return ", ".join(f"{count} {fault}" for fault, count in wrong.items()), Counter(moved=world.moved) + wrong
+        story = stories.ConvergenceStory(seed, hostile=hostile)
+        faults = "; ".join(story.play())
+        story.happened["nodes moved"] += story.world.moved
+        return faults, story.happened
 
     yield from _play(worlds, first, play)
 

@@ -289,6 +289,11 @@ def applied(found: Plan, state: ClusterState, now: datetime = NOW) -> tuple[Obse
     )
 
 
+def remembered(state: ClusterState, found: Plan) -> ClusterState:
+    """Return the state after a check that stores what it has observed, and writes nothing."""
+    return replace(state, groups={**state.groups, **found.states}, pools={**state.pools, **found.pool_states})
+
+
 @dataclass
 class Played:
     """A pool played forward: what each check plans is written and remembered before the next one comes."""

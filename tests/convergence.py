@@ -1,24 +1,30 @@
 """A pool that converges, played without an API: machines boot and drain, runs die between their patches."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
 
 from evenkeel.domain.model.choices import Level
-from evenkeel.domain.model.convergence import ConvergenceState, ConvergePolicy
+from evenkeel.domain.model.convergence import ConvergenceState, ConvergePolicy, Deleting, Draining
 from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.model.ulids import ulid
-from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.model.workload import Node, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.writes import in_safe_order
 from evenkeel.texts.english import sentence
 from tests.builders import NOW, group, numbers
 from tests.parts import replace
+from tests.workloads import node
+
+SETTLED = 601
 
 
 def convergence(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy:
@@ -103,6 +109,54 @@ class PlayedPool:
             self.went += [zone for each in gone if each.has_node]
             self._put(zone, [each for each in self.machines(zone) if not each.deleting])
 
+    def live(self, minutes: int) -> None:
+        """Check each minute while machines boot and drain."""
+        for _ in range(minutes):
+            self.check(60)
+            self.boot()
+            self.drain()
+
+    def settled(self) -> "PlayedPool":
+        """Return the pool after its first checks, which find that its zones have differed for long enough."""
+        self.check()
+        self.check(SETTLED)
+        return self
+
+    @property
+    def going(self) -> set[str]:
+        """Return the nodes that are drained."""
+        return {each.name for zone in self.groups for each in self.machines(zone) if each.deleting and each.has_node}
+
+    def nodes(self, **fields: Any) -> tuple[Node, ...]:
+        """Return the nodes that stay."""
+        return tuple(
+            node(machine.name, zone, group=found.key, machine=machine, **fields)
+            for zone, found in self.groups.items()
+            for machine in self.machines(zone)
+            if machine.has_node and not machine.deleting
+        )
+
+    def happens(self, what: str, number: int, seconds: int) -> None:
+        """Let something happen in a zone. A run drains one node at most, and none before its successor runs."""
+        running, going = self.running, self.going
+        zones = list(self.groups)
+        HAPPENINGS[what](self, zones[number % len(zones)], seconds)
+        if what in RUNS and self.going - going:
+            assert len(self.going - going) == 1
+            step = self.memory.step
+            assert isinstance(step, Deleting | Draining)
+            destination = next(zone for zone in zones if str(self.groups[zone].key) == step.order.destination)
+            assert running[zones.index(destination)] >= step.order.target_replicas
+
+    def fences(self, zones: Mapping[str, datetime]) -> None:
+        """Let an operator state the outages of these zones, and no others."""
+        self.state = replace(self.state, zones=zones)
+
+    def scale_by(self, zone: str, more: int) -> None:
+        """Let an autoscaler scale, within the bounds."""
+        low, high = self.bounds(zone)
+        self.scale(zone, min(max(self.groups[zone].requested + more, low), high))
+
     def check(self, seconds: float = 0, *, dies_after: int | None = None, closes: bool = True) -> PoolPlan:
         """A run after so many seconds; ``dies_after`` so many patches, 0: once it is written down what is to come."""
         self.now += timedelta(seconds=seconds)
@@ -185,6 +239,27 @@ class PlayedPool:
                     if each.name not in going or each.has_node
                 ],
             )
+
+
+RUNS = ("check", "die", "unclosed")
+HAPPENINGS: Mapping[str, Callable[[PlayedPool, str, int], object]] = {
+    "check": lambda pool, _, seconds: pool.check(seconds),
+    "die": lambda pool, _, seconds: pool.check(seconds, dies_after=seconds % 2),
+    "unclosed": lambda pool, _, seconds: pool.check(seconds, closes=False),
+    "boot": lambda pool, zone, _: pool.boot(zone),
+    "drain": lambda pool, zone, _: pool.drain(zone),
+    "fail": lambda pool, zone, _: pool.fail(zone),
+    "outage": lambda pool, zone, seconds: pool.fences({zone: pool.now + timedelta(seconds=seconds)}),
+    "well": lambda pool, _, __: pool.fences({}),
+    "grow": lambda pool, zone, _: pool.scale_by(zone, 1),
+    "shrink": lambda pool, zone, _: pool.scale_by(zone, -1),
+}
+
+
+def happenings(seconds: int, *more: str) -> st.SearchStrategy[list[tuple[str, int, int]]]:
+    """Return what happens to a pool, each with the number of a zone and at most so many seconds."""
+    what = st.sampled_from(["check", "check", "boot", *HAPPENINGS, *more])
+    return st.lists(st.tuples(what, st.integers(0, 3), st.integers(1, seconds)), max_size=60)
 
 
 def play_with_deaths(

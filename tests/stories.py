@@ -13,12 +13,15 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.rebalancing.run_state import RunSummary
+from evenkeel.domain.model.convergence import Deleting, Draining, Starting, Step
+from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import FIRST_MINUTES, ZONE, NodeSelectorTerm, Requirement, Workload
+from evenkeel.state_records import ZoneRecord, ZoneStatement
 from tests.crashing import How, Life
 from tests.parts import replace
 from tests.workloads import EVERYTHING, template
-from tests.world import HOUR, MINUTE, App, Happening, Script, Shape, World, dying
+from tests.world import CORES, HOUR, MINUTE, App, Happening, Script, Shape, World, dying
 
 LABEL = {"disk": "fast"}
 W = TypeVar("W", bound=World)
@@ -480,6 +483,142 @@ def play_request(seed: int) -> tuple[Refusals, int, tuple[str, ...]]:
     world.unread, world.refusing = None, set()
     world.live_for(HOUR)
     return world, nodes, only
+
+
+# ---------------------------------------------------------------- a pool that converges
+
+
+class Converging(World):
+    """A pool beside an autoscaler, whose runs are compared with what converge promises.
+
+    ``expected`` are its nodes as others want them. ``moved`` counts the nodes that were removed for a successor.
+    """
+
+    def __init__(self, nodes: Sequence[int], maximum: int, surge: int, **fields: Any) -> None:
+        rate = {"blind": True, "per_hour": 60, "surge": surge}
+        given = {"full": True, "demand": "off", "workload": None, "level": "converge", "converge": rate, **fields}
+        super().__init__([App("shop", sum(nodes), CORES * 1000)], nodes=nodes, maximum=maximum, **given)
+        self.maximum, self.expected, self.moved = maximum + surge, sum(nodes), 0
+        self.unseen: set[str] = set()  # groups to which the autoscaler has added nodes that no run has found running
+
+    def groups(self) -> dict[str, NodeGroup]:
+        """Return the groups with the nodes that stay."""
+        staying = {key: sum(each.has_node for each in self.cluster.staying(key)) for key in self.cluster.groups}
+        return {str(key): replace(each, running=staying[key]) for key, each in self.cluster.groups.items()}
+
+    @property
+    def step(self) -> Step | None:
+        pools = self.store.load("demo").state.pools.values()
+        return next((pool.convergence.step for pool in pools), None)
+
+    def run(self, life: Life | None = None) -> RunSummary | None:
+        """One run. It removes one running node at most, and only where the zone of its successor has one more."""
+        before = self.groups()
+        summary = super().run(life)
+        if summary is not None:
+            self.unseen -= {key for key, each in before.items() if each.running >= each.requested}
+        after = self.groups()
+        if sum(each.requested for each in after.values()) > self.expected + 1:
+            self.faults.append("more than one node above what was")
+        gave = [key for key, each in before.items() if after[key].requested < min(each.running, each.requested)]
+        self.moved += len(gave)
+        if len(gave) > 1:
+            self.faults.append("two nodes removed at once")
+        step = self.step
+        if gave and (step is None or before[step.order.destination].running < step.order.target_replicas):
+            self.faults.append("a node removed before its successor ran")
+        return summary
+
+    def owes(self, group: str) -> bool:
+        """Return True if a step of this group has ordered a node and has removed none for it, as the groups say."""
+        step, groups = self.step, self.groups()
+        if step is None or group not in step.groups:
+            return False
+        order, destination = step.order, groups[step.order.destination]
+        is_ordered = not isinstance(step, Starting) or destination.ours.move == step.move_id
+        is_removed = isinstance(step, Draining) or (
+            isinstance(step, Deleting) and groups[step.draining_group].ours.move == step.delete_move_id
+        )
+        return is_ordered and not is_removed and destination.requested >= order.target_replicas
+
+
+def _autoscaler_scales(world: Converging, chance: random.Random) -> bool:
+    """Add or remove a node within the bounds. No node goes before a run has seen it."""
+    found = chance.choice(list(world.cluster.groups.values()))
+    wanted = found.requested + chance.choice([-1, 1])
+    if found.bounds is None or not found.bounds.min <= wanted <= found.bounds.max:
+        return False
+    if wanted > found.requested:
+        world.unseen.add(str(found.key))
+        world.expected += 1
+    elif str(found.key) in world.unseen:
+        return False
+    else:
+        going = min(world.cluster.staying(found.key), key=lambda machine: (machine.has_node, chance.random()))
+        world.cluster.set(found.key, going.name, marked=True)
+        world.expected -= not world.owes(str(found.key))  # otherwise it does, or undoes, the step itself
+    world.cluster.change(found.key, requested=wanted)
+    world.control()
+    return True
+
+
+def _operator_states_outage(world: Converging, chance: random.Random) -> None:
+    now = world.clock.now()
+    stated = ZoneStatement(until=now + chance.randint(1, 20) * MINUTE, stated_at=now)
+    versions = world.store.load("demo").versions
+    world.store.save_zone("demo", "-", _any_zone(world, chance), ZoneRecord(statements={"operator": stated}), versions)
+
+
+class ConvergenceStory(Story[Converging]):
+    """Workers die, and machines boot and drain when they like; hostile: an autoscaler and an operator act as well."""
+
+    def __init__(self, seed: int, *, hostile: bool) -> None:
+        super().__init__(seed)
+        chance = self.chance
+        nodes = [chance.randint(0, 6) for _ in range(chance.randint(2, 4))]
+        self.autoscaler = chance.choice(["cluster-autoscaler", "none"])
+        self.world = Converging(
+            nodes,
+            maximum=max(sum(nodes) + chance.randint(0, 4), 1),
+            surge=chance.randint(0, 1),
+            takes=timedelta(0),
+            mark_is_ours=chance.random() < 0.5,
+            autoscaler=self.autoscaler,
+            seed=seed,
+        )
+        happenings = [Happening("an operator states an outage", _operator_states_outage)]
+        if self.autoscaler != "none":
+            happenings.append(Happening("an autoscaler scales", _autoscaler_scales, 2))
+        self.script = Script(happenings if hostile else [], quiet=8)
+
+    def play(self) -> list[str]:
+        """Up to half an hour in which anything may happen, and then peace. Return what is wrong."""
+        world, chance = self.world, self.chance
+        shop = world.apps["shop"]
+        world.run()
+        world.pass_time(11 * MINUTE)
+        for _ in range(chance.randint(4, 24)):
+            world.run(dying(chance) if chance.random() < 0.5 else None)
+            world.takes = timedelta(0) if chance.random() < 0.7 else HOUR
+            shop.budget = None if chance.random() < 0.7 else 0  # the nodes that go are not drained
+            world.pass_time(timedelta(seconds=75))
+            self.script.next(world, chance)
+        world.takes, shop.budget = timedelta(0), None
+        for _ in range(70):
+            world.live(1 if self._wrong() else 0, timedelta(seconds=75))
+        world.live(10, timedelta(seconds=75))
+        return [*world.faults, *world.left_open(), *self._wrong()]
+
+    def _wrong(self) -> list[str]:
+        world, counts = self.world, self.world.requested().values()
+        found = [] if sum(counts) == world.expected else [f"{sum(counts)} nodes in place of {world.expected}"]
+        if world.step is not None:
+            found.append("a step is open")
+        pools = world.store.load("demo").state.pools.values()
+        may_move = sum(counts) < world.maximum and all(pool.convergence.held_until is None for pool in pools)
+        if max(counts) - min(counts) > 1 and may_move:
+            found.append(f"the pool is left uneven: {world.requested()}")
+        return found
 
 
 # ---------------------------------------------------------------- orders that do not help

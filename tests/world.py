@@ -639,12 +639,7 @@ class World:
 
     def wrong(self) -> list[str]:
         """Everything that is not as it must be once nothing happens any more."""
-        found = list(self.faults)
-        machines = [machine for group in self.cluster.groups for machine in self.cluster.machines[group].values()]
-        found += [f"{machine.name} carries a mark" for machine in machines if machine.marked]
-        state = self.store.load("demo").state
-        found += [f"{id} has an open journal" for id, each in state.pools.items() if each.move is not None]
-        found += [f"{id} remembers marks" for id, each in state.groups.items() if each.marked]
+        found = [*self.faults, *self.left_open()]
         waiting = self.waiting()
         if waiting:
             found.append(f"{waiting} wait")
@@ -653,6 +648,16 @@ class World:
         if min(len(empty), spare) > 0:
             found.append(f"{empty} are empty, and {spare} more than the minimum are there")
         return found
+
+    def left_open(self) -> list[str]:
+        """Return the marks, journals and memories that no run has closed."""
+        machines = [machine for group in self.cluster.groups for machine in self.cluster.machines[group].values()]
+        state = self.store.load("demo").state
+        return [
+            *(f"{machine.name} carries a mark" for machine in machines if machine.marked),
+            *(f"{id} has an open journal" for id, each in state.pools.items() if each.move is not None),
+            *(f"{id} remembers marks" for id, each in state.groups.items() if each.marked),
+        ]
 
 
 def _milli(pod: Pod) -> int:

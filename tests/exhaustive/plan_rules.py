@@ -53,6 +53,7 @@ def a_move_keeps_the_sum(world: World, pool: PoolPlan) -> None:
         cut = min(above, gives + sum(may_be_taken_back(world, planned) for planned in pool.groups))
         assert target == counted - cut
         assert takes == max(0, gives - above)
+        assert all(each.requested != each.group.requested for each in pool.groups if each.journal_delta)
 
 
 @keeps("Moves conserve replicas.")
@@ -144,7 +145,10 @@ def maxima_between_two_patches_stay_below_the_old_or_new_sum(_world: World, pool
         return
     unseen = sum(requested for bounds, requested in now.values() if bounds is None)
     insisted = sum(each.group.owner.least_max for each in pool.groups if each.group.bounds is None)
-    limit = max(sum_of_maxima(now) + unseen, sum_of_maxima(end)) + insisted
+    # A group that gives up replicas is written before those that take them.
+    givers = [each for each in pool.groups if each.group.bounds is None and each.journal_delta < 0]
+    opened = sum((each.bounds or NONE).max for each in givers)
+    limit = max(sum_of_maxima(now) + unseen, sum_of_maxima(end)) + insisted + opened
     for planned in in_safe_order(pool.changes):
         for patch in patches(planned):
             bounds, requested = now[planned.group.key]
@@ -160,8 +164,11 @@ def minima_add_up_and_each_healthy_zone_has_room(world: World, pool: PoolPlan) -
     """If the pool is plain: nothing limits a group but its zone's failures."""
     if pool.strategy is not BALANCED or not is_plain(world):
         return
-    solid = [each.group.running if each.state is State.FENCED else each.requested for each in pool.groups]
-    solid = [min(each.requested, nodes) for each, nodes in zip(pool.groups, solid, strict=True)]
+    fenced = [each.state is State.FENCED and each.group.annotations.fencing_enabled for each in pool.groups]
+    solid = [
+        min(each.requested, each.group.running) if is_fenced else each.requested
+        for each, is_fenced in zip(pool.groups, fenced, strict=True)
+    ]
     assert sum((each.bounds or NONE).min for each in pool.groups) == min(pool.min, sum(solid))
     headroom = pool.max - sum(each.requested for each in pool.groups)
     if headroom >= 2 * len(pool.groups) and not pool.moves:
@@ -180,9 +187,12 @@ def becomes_quiet(world: World) -> int:
     return rounds
 
 
-def check(world: World, pool: PoolPlan | None = None) -> None:
+def check(world: World) -> None:
     """Check every rule. The error names the promise and the world."""
-    pool = pool or world.pool()
+    plan = world.plan()
+    (pool,) = plan.pools
+    # The state includes what the plan has observed, such as a late machine.
+    world = replace(world, state=replace(world.state, groups={**world.state.groups, **plan.states}))
     for rule, promise in PLAN_RULES.items():
         try:
             rule(world, pool)
@@ -228,8 +238,8 @@ def may_be_taken_back(world: World, planned: GroupPlan) -> int:
 def is_held(world: World, planned: GroupPlan) -> bool:
     """Return True if the group's failure is one of the group, and not of its zone."""
     known = world.state.groups.get(planned.group.key)
-    impaired = planned.group.identity.zone in world.state.zones
-    return known is not None and not known.failure.failure_class.moves_elsewhere and not impaired
+    is_of_zone = planned.group.identity.zone in world.state.zones or planned.group.status.launches_stopped is not None
+    return known is not None and not known.failure.failure_class.moves_elsewhere and not is_of_zone
 
 
 def is_uncapped(planned: GroupPlan) -> bool:
@@ -242,8 +252,7 @@ def is_plain(world: World) -> bool:
     """Return True if nothing limits a group of the world's pool but failures of its zone."""
     groups, states = world.observation.groups, world.state.groups.values()
     return not any(state.arrivals.slow_start for state in states) and all(
-        group.annotations.fencing_enabled
-        and group.annotations.weight == 1
+        group.annotations.weight == 1
         and not group.owner.least_max
         and group.owner.allowed_replicas is None
         and group.annotations.zone_max is group.annotations.zone_min is None

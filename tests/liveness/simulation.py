@@ -33,7 +33,7 @@ from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rebalancing.writes import in_safe_order
 from tests.builders import group as node_group
 from tests.builders import key as group_key
-from tests.builders import numbers, stated
+from tests.builders import numbers, remembered, stated
 from tests.liveness.cases import ZONES, Case, Demand, first_max
 from tests.parts import make, replace
 
@@ -489,9 +489,7 @@ class Simulation:
         self.result.checks += 1
         observation = Observation(groups=tuple(self._observed(group) for group in self.groups))
         made = plan(observation, self.state, self.policy, moment(self.now))
-        self.state = replace(
-            self.state, groups={**self.state.groups, **made.states}, pools={**self.state.pools, **made.pool_states}
-        )
+        self.state = remembered(self.state, made)
         self._check_at = made.check_at
         if self._thaws:
             self._check_plan(made.pools[0])

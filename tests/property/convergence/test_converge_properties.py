@@ -1,6 +1,5 @@
 """Converge, whatever happens in between: crashes at every patch, hostile autoscalers, words about zones, people."""
 
-from collections.abc import Callable
 from datetime import datetime, time, timedelta
 from fractions import Fraction
 
@@ -8,21 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.choices import Level
-from evenkeel.domain.model.convergence import PASS_LASTS, ConvergePolicy, Deleting, Draining, Window
+from evenkeel.domain.model.convergence import PASS_LASTS, ConvergePolicy, Window
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import NOW
-from tests.convergence import PlayedPool, convergence, play_with_deaths
-from tests.converging import crash
+from tests.convergence import PlayedPool, convergence, happenings, play_with_deaths
 from tests.parts import replace
+from tests.stories import ConvergenceStory
 
 counts = st.lists(st.integers(0, 6), min_size=2, max_size=4)
-
-
-def _live(pool: PlayedPool, minutes: int) -> None:
-    for _ in range(minutes):
-        pool.check(60)
-        pool.boot()
-        pool.drain()
 
 
 def _level(pool: PlayedPool) -> bool:
@@ -71,78 +63,24 @@ def test_announced_steps_are_carried_out(nodes: list[int]) -> None:
         assert course == tuple(made[done:])
 
 
-WHAT = ["check", "check", "check", "die", "unclosed", "boot", "boot", "drain", "fail", "word", "well", "grow", "shrink"]
-happenings = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 3), st.integers(1, 1200)), max_size=60)
-
-
-class _Hostile:
-    def __init__(self, pool: PlayedPool) -> None:
-        self.pool = pool
-        self.others = 0  # what others have added to what is requested
-
-    def play(self, what: str, number: int, seconds: int) -> None:
-        pool = self.pool
-        zone = list(pool.groups)[number % len(pool.groups)]
-        plays: dict[str, Callable[[], object]] = {
-            "check": lambda: pool.check(seconds),
-            "die": lambda: pool.check(seconds, dies_after=number % 2),
-            "unclosed": lambda: pool.check(seconds, closes=False),
-            "boot": lambda: pool.boot(zone),
-            "drain": lambda: pool.drain(zone),
-            "fail": lambda: pool.fail(zone),
-            "word": lambda: self.words({zone: pool.now + timedelta(seconds=seconds)}),
-            "well": lambda: self.words({}),
-            "grow": lambda: self.scale(zone, 1),
-            "shrink": lambda: self.scale(zone, -1),
-        }
-        plays[what]()
-
-    def words(self, zones: dict[str, datetime]) -> None:
-        self.pool.state = replace(self.pool.state, zones=zones)
-
-    def scale(self, zone: str, more: int) -> None:
-        low, high = self.pool.bounds(zone)
-        before = self.pool.groups[zone].requested
-        after = min(max(before + more, low), high)
-        self.others += after - before
-        self.pool.scale(zone, after)
-
-
-@given(counts, st.integers(0, 1), happenings)
+@given(counts, st.integers(0, 1), happenings(1200))
 def test_no_node_is_drained_before_its_successor_runs(
     nodes: list[int], surge: int, happens: list[tuple[str, int, int]]
 ) -> None:
     maximum = sum(nodes) + 3
     pool = PlayedPool(nodes, convergence(maximum=maximum, surge=surge, per_hour=60))
-    hostile = _Hostile(pool)
     pool.check()
-    for what, number, seconds in happens:
-        before, given_before = pool.running, _leaving(pool)
-        hostile.play(what, number, seconds)
-        ours = what in ("check", "die", "unclosed")
-        if ours:
-            # A check takes away one running node at most, and only where another zone has one more than it began with.
-            assert len(_leaving(pool) - given_before) <= 1
-            if _leaving(pool) - given_before:
-                step = pool.memory.step
-                assert isinstance(step, Deleting | Draining)
-                destination = next(each for each in pool.groups.values() if str(each.key) == step.order.destination)
-                runs = before[list(pool.groups.values()).index(destination)]
-                assert runs >= step.order.target_replicas
+    for each in happens:
+        pool.happens(*each)
         assert sum(pool.requested) <= maximum + surge
     # Left alone from here on, it comes to an end.
-    hostile.words({})
     pool.state = ClusterState(pools=pool.state.pools)
-    _live(pool, 60)
+    pool.live(60)
     pool.policy = replace(pool.policy, level=Level.OFF)
-    _live(pool, 20)
+    pool.live(20)
     assert pool.memory.step is None
     assert pool.state.pools
     assert all(each.move is None for each in pool.state.pools.values())
-
-
-def _leaving(pool: PlayedPool) -> set[str]:
-    return {each.name for zone in pool.groups for each in pool.machines(zone) if each.deleting and each.has_node}
 
 
 @settings(max_examples=settings().max_examples // 3)
@@ -242,4 +180,6 @@ def test_a_requested_pass_ends_after_its_time(hours: int) -> None:
 
 
 def test_runs_that_die_beside_an_autoscaler_lose_no_node() -> None:
-    assert {seed: wrong for seed in range(30) if (wrong := +crash(seed, hostile=True).wrong)} == {}
+    stories = {seed: ConvergenceStory(seed, hostile=True) for seed in range(30)}
+    assert {seed: wrong for seed, story in stories.items() if (wrong := story.play())} == {}
+    assert sum(story.world.moved for story in stories.values()) > 30

@@ -1,6 +1,6 @@
 """Leaving a zone, whatever happens in between: crashes, late and failing machines, autoscalers, other fences."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from hypothesis import given, settings
@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from evenkeel.domain.leave.model import last_start
 from evenkeel.domain.model.choices import Level
-from evenkeel.domain.model.convergence import BUDGET, ConvergePolicy, Deleting, Draining, Window
+from evenkeel.domain.model.convergence import BUDGET, ConvergePolicy, Window
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.policy import Leave
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import NOW
-from tests.convergence import PlayedPool, convergence, play_with_deaths
+from tests.convergence import PlayedPool, convergence, happenings, play_with_deaths
 from tests.parts import replace
 
 counts = st.lists(st.integers(0, 4), min_size=2, max_size=4)
@@ -26,10 +26,6 @@ def leaving(nodes: Sequence[int], maximum: int, rate: int | None, **fields: obje
     return PlayedPool(nodes, replace(policy, leave=replace(LEAVE, per_hour=rate)))
 
 
-def going(pool: PlayedPool) -> set[str]:
-    return {each.name for zone in pool.groups for each in pool.machines(zone) if each.deleting and each.has_node}
-
-
 @settings(max_examples=settings().max_examples // 5)  # each is played for hours
 @given(counts, rates, st.integers(0, 1), st.integers(0, 5))
 def test_an_undisturbed_leave_empties_the_zone_at_its_rate_and_rests(
@@ -39,11 +35,11 @@ def test_an_undisturbed_leave_empties_the_zone_at_its_rate_and_rests(
     pool = leaving(nodes, maximum, rate, surge=surge)
     begun = set()
     for _ in range(nodes[0] * 65 + 20):
-        running, before = sum(pool.running), len(going(pool))
+        running, before = sum(pool.running), len(pool.going)
         pool.check(60)
         assert total <= sum(pool.requested) <= min(total + 1, maximum + surge)
         assert pool.requested[0] <= nodes[0]
-        assert len(going(pool)) == before or running > total  # its successor runs before a node goes
+        assert len(pool.going) == before or running > total  # its successor runs before a node goes
         begun |= set(pool.memory.begun)
         pool.boot()
         pool.drain()
@@ -57,26 +53,7 @@ def test_an_undisturbed_leave_empties_the_zone_at_its_rate_and_rests(
     assert pool.state == before
 
 
-WHAT = [
-    "check",
-    "check",
-    "check",
-    "die",
-    "unclosed",
-    "boot",
-    "boot",
-    "drain",
-    "fail",
-    "word",
-    "well",
-    "grow",
-    "shrink",
-    "back",
-]
-happenings = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 3), st.integers(1, 1800)), max_size=60)
-
-
-@given(counts, rates, happenings)
+@given(counts, rates, happenings(1800, "back"))
 def test_no_node_goes_before_its_successor_runs_and_none_while_another_zone_fails(
     nodes: list[int], rate: int | None, happens: list[tuple[str, int, int]]
 ) -> None:
@@ -84,19 +61,14 @@ def test_no_node_goes_before_its_successor_runs_and_none_while_another_zone_fail
     pool = leaving(nodes, maximum, rate)
     pool.check()
     for what, number, seconds in happens:
-        before, gone, steps = pool.running, going(pool), pool.memory.begun
-        _play(pool, what, number, seconds)
-        assert sum(pool.requested) <= maximum
-        if what not in ("check", "die", "unclosed"):
+        if what == "back":
+            pool.policy = replace(pool.policy, leave=None if pool.policy.leave else LEAVE)
             continue
-        assert len(going(pool) - gone) <= 1
+        steps = pool.memory.begun
+        pool.happens(what, number, seconds)
+        assert sum(pool.requested) <= maximum
         fails = any(each.state is State.FENCED for each in pool.last.groups if each.group.identity.zone != "a")
         assert not (fails and pool.policy.leave and set(pool.memory.begun) - set(steps))
-        if going(pool) - gone:
-            step = pool.memory.step
-            assert isinstance(step, Deleting | Draining)
-            destination = next(each for each in pool.groups.values() if str(each.key) == step.order.destination)
-            assert before[list(pool.groups.values()).index(destination)] >= step.order.target_replicas
     # Left alone from here on, it ends: the zone is empty, and once the leave has ended, every step is over.
     pool.state = ClusterState(
         pools={
@@ -105,49 +77,11 @@ def test_no_node_goes_before_its_successor_runs_and_none_while_another_zone_fail
         }
     )
     pool.policy = replace(pool.policy, leave=LEAVE)
-    for _ in range(200 + 25 * pool.requested[0]):
-        pool.check(60)
-        pool.boot()
-        pool.drain()
+    pool.live(200 + 25 * pool.requested[0])
     assert pool.requested[0] == 0 or pool.memory.held_until is not None
     pool.policy = replace(pool.policy, leave=None)
-    for _ in range(20):
-        pool.check(60)
-        pool.boot()
-        pool.drain()
+    pool.live(20)
     assert pool.memory.step is None
-
-
-def _play(pool: PlayedPool, what: str, number: int, seconds: int) -> None:
-    zone = list(pool.groups)[number % len(pool.groups)]
-    plays: dict[str, Callable[[], object]] = {
-        "check": lambda: pool.check(seconds),
-        "die": lambda: pool.check(seconds, dies_after=number % 2),
-        "unclosed": lambda: pool.check(seconds, closes=False),
-        "boot": lambda: pool.boot(zone),
-        "drain": lambda: pool.drain(zone),
-        "fail": lambda: pool.fail(zone),
-        "word": lambda: _words(pool, zone, seconds),
-        "well": lambda: _words(pool, "", 0),
-        "grow": lambda: _scale(pool, zone, 1),
-        "shrink": lambda: _scale(pool, zone, -1),
-        "back": lambda: _turn(pool),
-    }
-    plays[what]()
-
-
-def _words(pool: PlayedPool, zone: str, seconds: int) -> None:
-    zones = {zone: pool.now + timedelta(seconds=seconds)} if zone else {}
-    pool.state = replace(pool.state, zones=zones)
-
-
-def _scale(pool: PlayedPool, zone: str, more: int) -> None:
-    low, high = pool.bounds(zone)
-    pool.scale(zone, min(max(pool.groups[zone].requested + more, low), high))
-
-
-def _turn(pool: PlayedPool) -> None:
-    pool.policy = replace(pool.policy, leave=None if pool.policy.leave else LEAVE)
 
 
 @settings(max_examples=settings().max_examples // 3)

@@ -1,20 +1,19 @@
 """Moves, as plans: what leaves a failing zone arrives elsewhere, whatever the pool is like and wherever it stops."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import NodeGroup, State
+from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.plans import GroupPlan, PoolPlan
-from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.states import ClusterState, PoolState
-from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.writes import in_safe_order
 from tests.builders import group, in_backoff, written
-from tests.parts import make, replace
+from tests.exhaustive.plan_rules import before, check
+from tests.parts import replace
 from tests.property.worlds import World, pools
 
 
@@ -46,67 +45,14 @@ def failing(draw: st.DrawFn) -> World:
     return World(Observation(groups=found), state, replace(world.policy, pools=rules))
 
 
-def before(pool: PoolPlan) -> int:
-    """The replicas that count, before the plan: not those that a group which may not grow cannot have."""
-    return sum(planned.group.requested - (planned.requested - planned.target) for planned in pool.groups)
-
-
 def after(pool: PoolPlan) -> int:
     return sum(planned.target for planned in pool.groups)
 
 
-def may_be_taken_back(world: World, planned: GroupPlan) -> int:
-    """What an over-committed pool may take back here beyond what the group gives up: replicas without a node."""
-    group = planned.group
-    known = world.state.groups.get(group.key)
-    impaired = group.identity.zone in world.state.zones
-    held = known is not None and not known.failure.failure_class.moves_elsewhere and not impaired
-    if planned.state is State.FROZEN or (planned.state is State.FENCED and held):
-        return 0
-    least = group.owner.allowed_replicas.min if group.owner.allowed_replicas else 0
-    return max(0, group.requested + min(0, planned.journal_delta) - max(group.running, least))
-
-
+@settings(max_examples=8 * settings().max_examples)
 @given(moving)
-def test_a_move_keeps_the_sum_of_replicas_up_to_pool_maximum(world: World) -> None:
-    pool = world.pool()
-    if before(pool) <= pool.max:
-        assert after(pool) == before(pool)
-    else:
-        # Above PoolMaximum nothing is ordered again: not what a dead zone gives up, and what has no machine is taken
-        # back wherever it is not held. It is cut to PoolMaximum and not below.
-        assert pool.max <= after(pool) <= before(pool)
-        gives = -sum(planned.journal_delta for planned in pool.groups if planned.journal_delta < 0)
-        takes = sum(planned.journal_delta for planned in pool.groups if planned.journal_delta > 0)
-        cut = before(pool) - after(pool)
-        assert cut == min(
-            before(pool) - pool.max, gives + sum(may_be_taken_back(world, planned) for planned in pool.groups)
-        )
-        assert takes == max(0, gives - (before(pool) - pool.max))
-
-
-@given(moving)
-def test_replicas_without_a_node_move_from_fenced_to_healthy_zones_without_more_room(world: World) -> None:
-    for planned in world.pool().groups:
-        if planned.journal_delta < 0:
-            assert planned.state is State.FENCED
-            assert -planned.journal_delta <= planned.group.waiting
-        if planned.journal_delta > 0:
-            assert planned.state is State.HEALTHY
-            assert planned.bounds is not None
-            if world.policy.settings.autoscaler:  # it would order them again
-                assert planned.bounds.max == max(planned.requested, planned.group.owner.least_max)
-
-
-@given(moving)
-def test_deltas_of_a_move_add_up(world: World) -> None:
-    pool = world.pool()
-    moved = sum(pool.moves.values())
-    assert moved <= 0
-    if before(pool) <= pool.max:
-        assert moved == 0
-    for planned in pool.groups:
-        assert planned.requested != planned.group.requested or not planned.journal_delta
+def test_every_rule_of_a_plan_holds_where_replicas_move(world: World) -> None:
+    check(world)
 
 
 def _owing(world: World, owed: int) -> World:
@@ -180,9 +126,3 @@ def test_interruptions_do_not_change_the_sum_in_the_end(world: World, stops: lis
         # A machine may be late before its group has a replica for it. The new replica then fails at once.
         if [planned.state for planned in quiet.groups] == [planned.state for planned in last.groups]:
             assert quiet.moves == {}
-
-
-@given(pools(), st.sampled_from([OnFailure.RELEASE, OnFailure.HOLD]))
-def test_a_pool_that_does_not_move_plans_no_move(world: World, on_failure: OnFailure) -> None:
-    rules = tuple(replace(rule, on_failure=on_failure) for rule in world.policy.pools)
-    assert replace(world, policy=make(Policy, strategy=BALANCED, pools=rules)).pool().moves == {}

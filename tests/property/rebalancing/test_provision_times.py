@@ -13,7 +13,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.provision_times import FEWEST, KEPT, LONGEST, SHORTEST, ProvisionTimes
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.plan import plan
-from tests.builders import NOW, group, numbers
+from tests.builders import NOW, group, numbers, remembered
 from tests.parts import replace
 
 SECOND = timedelta(seconds=1)
@@ -85,8 +85,7 @@ def zone(machines: Sequence[tuple[int, int]], now: int) -> NodeGroup:
 def after(state: ClusterState, machines: Sequence[tuple[int, int]], now: int) -> ClusterState:
     """The stored state after a check at a second."""
     groups = (zone(machines, now), group("b", 3, bounds=(0, 100)))
-    found = plan(Observation(groups=groups), state, POLICY, NOW + now * SECOND)
-    return replace(state, groups={**state.groups, **found.states}, pools={**state.pools, **found.pool_states})
+    return remembered(state, plan(Observation(groups=groups), state, POLICY, NOW + now * SECOND))
 
 
 def letters_of(state: ClusterState) -> str:

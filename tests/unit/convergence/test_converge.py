@@ -23,20 +23,16 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.workload import Workload
 from tests.builders import MINUTE, NOW, stated
-from tests.convergence import PlayedPool, convergence
+from tests.convergence import SETTLED, PlayedPool, convergence
 from tests.parts import make, replace
-from tests.workloads import node, pod
+from tests.workloads import pod
 
-SETTLED = 601
 PRESERVES_A = "no machine of a may be drained: keeps 1 replica of machines that Gardener preserves"
 
 
 def steady(*counts: int, workload: Callable[[PlayedPool], Workload] | None = None, **policy: object) -> PlayedPool:
     """A pool whose zones have differed for long enough, as far as its first checks know."""
-    pool = PlayedPool(counts, convergence(**policy), workload)  # type: ignore[arg-type]
-    pool.check()
-    pool.check(SETTLED)
-    return pool
+    return PlayedPool(counts, convergence(**policy), workload).settled()  # type: ignore[arg-type]
 
 
 def begun(*counts: int, **policy: object) -> PlayedPool:
@@ -59,14 +55,6 @@ def drained(*counts: int, then: int = 15, **policy: object) -> PlayedPool:
 def expect(pool: PlayedPool, seconds: float, *requested: int) -> None:
     pool.check(seconds)
     assert pool.requested == requested
-
-
-def play(pool: PlayedPool, minutes: int) -> None:
-    """Check each minute in a world where machines boot and drain."""
-    for _ in range(minutes):
-        pool.check(60)
-        pool.boot()
-        pool.drain()
 
 
 def set_machines(pool: PlayedPool, zone: str, **fields: object) -> None:
@@ -158,7 +146,7 @@ def test_a_node_that_is_not_ready_is_no_successor_and_outlives_a_zone_outage() -
     pool = begun(0, 4, 5)
     unwell(pool, "a")
     expect(pool, 60, 1, 4, 5)
-    pool.state = replace(pool.state, zones={"c": pool.now + timedelta(minutes=30)})
+    pool.fences({"c": pool.now + timedelta(minutes=30)})
     expect(pool, 60, 1, 4, 5)  # pods may run there by now
     set_machines(pool, "a", ready=True)
     pool.until_quiet()
@@ -300,7 +288,7 @@ def test_a_replica_that_another_zone_takes_on_does_not_complete_the_step(moves: 
     pool.boot()
     pool.scale("c", 12)
     pool.fail("c")
-    play(pool, 300)
+    pool.live(300)
     assert (sum(pool.requested), pool.memory.step) == (nodes, None)
 
 
@@ -311,7 +299,7 @@ def test_a_lost_node_of_the_source_that_moves_elsewhere_does_not_complete_the_st
     lost, *others = pool.machines("c")
     pool._put("c", [replace(lost, has_node=False, created_at=pool.now), *others])
     pool.fail("c")
-    play(pool, 300)
+    pool.live(300)
     assert (sum(pool.requested), pool.memory.step) == (15, None)
 
 
@@ -508,7 +496,7 @@ def test_an_outage_in_any_zone_stops_the_drain(zone: str) -> None:
     pool.boot()
     outage(zone)(pool)
     expect(pool, 60, 1, 4, 5)  # what runs is not taken away, and nothing goes for it
-    set_state(pool, zones={})
+    pool.fences({})
     pool.until_quiet()
     assert pool.requested == (3, 3, 3)
 
@@ -544,7 +532,7 @@ def test_nodes_that_others_order_in_the_destination_survive_a_cancellation(by_re
     else:
         pool.scale("a", 4)  # its patch was on its way when the step began
     before = pool.requested
-    pool.state = replace(pool.state, zones={"c": pool.now + timedelta(minutes=30)})
+    pool.fences({"c": pool.now + timedelta(minutes=30)})
     for dies_after in (0, 1, None, None, None):
         pool.check(15, dies_after=dies_after)
     assert pool.requested == (before[0] - 1, *before[1:])
@@ -594,12 +582,7 @@ def test_an_autoscaler_that_removes_a_node_of_the_source_completes_the_step() ->
 
 def full(pool: PlayedPool) -> Workload:
     """Each node is full of pods that may all move."""
-    nodes = tuple(
-        node(machine.name, zone, group=group.key, machine=machine)
-        for zone, group in pool.groups.items()
-        for machine in pool.machines(zone)
-        if machine.has_node and not machine.deleting
-    )
+    nodes = pool.nodes()
     return Workload(nodes=nodes, pods=tuple(pod(each.name, node=each.name, cpu="4") for each in nodes), whole=True)
 
 
@@ -773,14 +756,14 @@ def test_growth_in_place_of_a_zone_that_is_out_again_holds_nothing() -> None:
     pool = drained(0, 4, 5, then=60)
     assert pool.requested == (2, 4, 4)
     pool.boot()
-    pool.state = replace(pool.state, zones={"a": pool.now + timedelta(minutes=5)})
+    pool.fences({"a": pool.now + timedelta(minutes=5)})
     pool.check(60)
     for zone in "bc":
         pool.scale(zone, 6)  # by an autoscaler, which may grow only these
     pool.check(60)
     pool.boot()
     pool.check(60)
-    pool.state = replace(pool.state, zones={})
+    pool.fences({})
     pool.check(300)
     assert pool.memory.held_until is None
     pool.until_quiet()
@@ -813,7 +796,7 @@ def test_where_no_machine_may_go_autoscalers_may_order_again_later() -> None:
     pool.check(16 * 60)
     assert all(pool.bounds(zone)[1] > 8 for zone in "ab")
     pool.scale("a", 5)
-    play(pool, 5)
+    pool.live(5)
     assert (pool.requested, pool.memory.step) == ((4, 8), None)  # one of these may go, and only one does
 
 
@@ -859,7 +842,7 @@ def test_level_off_lets_a_running_step_end_and_begins_no_other() -> None:
     pool = begun(0, 4, 5)
     pool.policy = replace(pool.policy, level=Level.OFF)
     pool.boot()
-    play(pool, 20)
+    pool.live(20)
     assert (pool.requested, pool.memory.step) == ((1, 4, 4), None)
 
 
@@ -868,7 +851,7 @@ def test_a_requested_pass_ignores_clocks_and_budget_and_works_at_level_off() -> 
     pool.check()
     assert pool.requested == (1, 4, 5)
     pool.boot()
-    play(pool, 12)
+    pool.live(12)
     assert pool.requested == (3, 3, 3)
 
 

@@ -155,14 +155,8 @@ def test_the_place_of_a_pending_pod_is_taken() -> None:
 
 def held(pool: PlayedPool, free: Callable[[str], bool], **fields: Any) -> Workload:
     """A pod with these fields on every machine that is not free."""
-    nodes = [
-        node(machine.name, zone, group=found.key, machine=machine)
-        for zone, found in pool.groups.items()
-        for machine in pool.machines(zone)
-        if machine.has_node and not machine.deleting
-    ]
-    on = [one.name for one in nodes if not free(one.name)]
-    return Workload(nodes=tuple(nodes), pods=tuple(pod(f"p-{name}", node=name, **fields) for name in on), whole=True)
+    on = [one.name for one in pool.nodes() if not free(one.name)]
+    return Workload(nodes=pool.nodes(), pods=tuple(pod(f"p-{name}", node=name, **fields) for name in on), whole=True)
 
 
 def test_a_step_takes_the_machine_without_pods_that_hold_it() -> None:
@@ -172,8 +166,7 @@ def test_a_step_takes_the_machine_without_pods_that_hold_it() -> None:
         (2, 2, 5), convergence(blind=False), workload=lambda pool: held(pool, free.__contains__, **annotations)
     )
     free.add(pool.machines("c")[3].name)
-    pool.check()
-    pool.check(601)
+    pool.settled()
     assert sum(pool.requested) == 10
     pool.boot()
     pool.check(60)
@@ -191,8 +184,7 @@ def test_a_step_takes_the_machine_without_pods_that_hold_it() -> None:
 )
 def test_no_step_begins_where_every_pod_holds_its_node(fields: dict[str, Any], why: str) -> None:
     pool = PlayedPool((2, 2, 5), convergence(blind=False), workload=partial(held, free=lambda _: False, **fields))
-    pool.check()
-    pool.check(601)
+    pool.settled()
     assert pool.requested == (2, 2, 5)
     assert pool.why.startswith("no machine of c may be drained: ")
     assert why in pool.why

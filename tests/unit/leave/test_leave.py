@@ -198,37 +198,30 @@ def leaving(counts: Sequence[int] = (3, 2, 2), **fields: Any) -> PlayedPool:
     return PlayedPool(counts, replace(policy, leave=Leave(zone="a", at=NOW)))
 
 
-def live(pool: PlayedPool, minutes: int) -> None:
-    for _ in range(minutes):
-        pool.check(60)
-        pool.boot()
-        pool.drain()
-
-
 def test_it_stops_while_another_zone_fails() -> None:
     pool = leaving()
-    pool.state = replace(pool.state, zones={"b": NOW + timedelta(hours=1)})
-    live(pool, 30)
+    pool.fences({"b": NOW + timedelta(hours=1)})
+    pool.live(30)
     assert pool.requested == (3, 2, 2)
     assert pool.why == "no node is moved: pool workers is fenced in zone b"
-    pool.state = replace(pool.state, zones={})
-    live(pool, 30)
+    pool.fences({})
+    pool.live(30)
     assert pool.requested[0] == 0
 
 
 def test_it_goes_on_where_only_the_zone_itself_fails() -> None:
     pool = leaving()
-    pool.state = replace(pool.state, zones={"a": NOW + timedelta(hours=9)})
-    live(pool, 30)
+    pool.fences({"a": NOW + timedelta(hours=9)})
+    pool.live(30)
     assert pool.requested[0] == 0
 
 
 def test_it_waits_for_the_windows_and_the_room_of_converge() -> None:
     pool = leaving(windows=(Window.read("22:00-06:00"),))
-    live(pool, 20)
+    pool.live(20)
     assert (pool.requested, pool.why) == ((3, 2, 2), "the record's next window opens at 2026-01-15T22:00:00Z")
     full = leaving(maximum=7)
-    live(full, 20)
+    full.live(20)
     assert full.requested == (3, 2, 2)
     assert "leaves no room for a replacement" in full.why
 
@@ -236,14 +229,14 @@ def test_it_waits_for_the_windows_and_the_room_of_converge() -> None:
 def test_without_another_healthy_zone_with_room_it_says_so() -> None:
     pool = leaving((3, 2))
     pool.change("b", zone_max=2)
-    live(pool, 20)
+    pool.live(20)
     assert (pool.requested, pool.why) == ((3, 2), "no node is moved: no other zone of the pool is healthy and has room")
 
 
 def test_a_minimum_of_the_zone_itself_keeps_no_node() -> None:
     pool = leaving()
     pool.change("a", zone_min=2)
-    live(pool, 30)
+    pool.live(30)
     assert pool.requested[0] == 0
 
 
@@ -253,7 +246,7 @@ def test_the_zone_is_empty_with_every_strategy_although_its_share_of_the_minimum
     strategy: str, autoscaler: bool
 ) -> None:
     pool = leaving((2, 2, 2), strategy=read_strategy(strategy), minimum=6, autoscaler=autoscaler)
-    live(pool, 40)
+    pool.live(40)
     assert (pool.requested[0], sum(pool.requested)) == (0, 6)
     assert pool.bounds("a") == (0, 0)
 
@@ -263,7 +256,7 @@ def test_the_fence_holds_where_an_annotation_turns_fences_off() -> None:
     pool.change("a", fencing_enabled=False)
     pool.check()
     assert pool.bounds("a") == (0, 3)
-    live(pool, 30)
+    pool.live(30)
     assert pool.requested[0] == 0
 
 
@@ -279,7 +272,7 @@ def test_once_the_zone_is_empty_converge_levels_the_others(
     counts: tuple[int, ...], level: Level, after: tuple[int, ...]
 ) -> None:
     pool = leaving(counts, level=level)
-    live(pool, 100)
+    pool.live(100)
     assert pool.requested == after
 
 
@@ -295,19 +288,19 @@ def test_pods_that_stay_keep_no_other_zone_from_being_levelled() -> None:
 def test_a_frozen_group_keeps_its_nodes() -> None:
     pool = leaving()
     pool.groups["a"] = pool.groups["a"].frozen(stated("paused"))
-    live(pool, 30)
+    pool.live(30)
     assert (pool.requested, pool.last.groups[0].state) == ((3, 2, 2), State.FROZEN)
 
 
 def test_a_hold_from_before_the_leave_does_not_delay_it() -> None:
     pool = leaving((2, 2, 5), level=Level.CONVERGE)
     pool.policy = replace(pool.policy, leave=None)
-    live(pool, 12)
+    pool.live(12)
     id, state = next(iter(pool.state.pools.items()))
     held = replace(state.convergence, step=None, held_since=pool.now, held_until=pool.now + timedelta(hours=24))
     pool.state = replace(pool.state, pools={id: replace(state, convergence=held)})
     pool.policy = replace(pool.policy, leave=Leave(zone="c", at=pool.now + MINUTE))
-    live(pool, 150)
+    pool.live(150)
     assert pool.requested[2] == 0
 
 

@@ -1,5 +1,6 @@
 """May Evenkeel write a group, and may the group grow: what each reserves, and what a thaw adds."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -166,6 +167,19 @@ class TestLaunchesStopped:
         assert reasons(found, "a").startswith("fenced: Launch suspended")
 
 
+def paused(booted: timedelta = MINUTE) -> Played:
+    """A pool whose paused group reserves less than its max, while four machines boot in each other group."""
+    play = played(requested=6, frozen_because=PAUSED)
+    play.check()
+    first, *others = play.groups
+    play.groups = [first, *(machines(replace(each, requested=7), *[booted] * 4) for each in others)]
+    return play
+
+
+def thaw(play: Played, **fields: Any) -> None:
+    play.groups[0] = replace(play.groups[0], **{"frozen_because": None, **fields})
+
+
 class TestThaws:
     def test_the_plan_says_by_how_much_the_pool_may_pass_its_maximum(self) -> None:
         found = pool_plan(pool(requested=6, frozen_because=PAUSED), numbers(6, 18))
@@ -184,20 +198,14 @@ class TestThaws:
         assert notes(pool_plan(pool(**fields), numbers(6, 18))) == []
 
     def test_the_groups_own_replicas_without_a_machine_go_first(self) -> None:
-        play = played(requested=6, frozen_because=PAUSED)
-        play.check()
-        _, b, c = play.groups
-        booting = [machines(replace(each, requested=7), *[-MINUTE] * 4) for each in (b, c)]  # newer than any of a
-        play.groups = [replace(play.groups[0], requested=10, running=4, frozen_because=None), *booting]
+        play = paused(booted=-MINUTE)  # newer than any of a
+        thaw(play, requested=10, running=4)
         play.groups[0] = machines(play.groups[0], *[MINUTE] * 6)
         assert requested(play.check(15)) == (4, 7, 7)
 
     def test_what_runs_there_by_then_costs_no_machine_elsewhere_at_any_check(self) -> None:
-        play = played(requested=6, frozen_because=PAUSED)
-        play.check()
-        _, b, c = play.groups
-        booting = [machines(replace(each, requested=7), *[MINUTE] * 4) for each in (b, c)]
-        play.groups = [replace(play.groups[0], requested=10, running=8, frozen_because=None), *booting]
+        play = paused()
+        thaw(play, requested=10, running=8)
         for _ in range(3):
             found = play.check(15)
             assert requested(found) == (8, 7, 7)
@@ -205,21 +213,15 @@ class TestThaws:
         assert found.next_state.replicas.reserved == {str(key("a")): 4}
 
     def test_a_lower_maximum_is_not_charged_to_the_thaw(self) -> None:
-        play = played(requested=6, frozen_because=PAUSED)
-        play.check()
-        _, b, c = play.groups
-        booting = [machines(replace(each, requested=7), *[MINUTE] * 4) for each in (b, c)]
-        play.groups = [replace(play.groups[0], requested=8, running=8, frozen_because=None), *booting]
+        play = paused()
+        thaw(play, requested=8, running=8)
         play.policy = numbers(6, 16)
         found = play.check(15)
         assert sum(requested(found)) == 20  # two above 18 are the thaw's: only two go, of what boots
 
     def test_a_thaw_into_a_rollout_costs_nothing_elsewhere_either(self) -> None:
-        play = played(requested=6, frozen_because=PAUSED)
-        play.check()
-        _, b, c = play.groups
-        booting = [machines(replace(each, requested=7), *[MINUTE] * 4) for each in (b, c)]
-        play.groups = [replace(play.groups[0], frozen_because=ROLLING), *booting]
+        play = paused()
+        thaw(play, frozen_because=ROLLING)
         assert requested(play.check(15)) == (6, 7, 7)
         play.groups[0] = replace(play.groups[0], requested=10, running=10)
         assert requested(play.check(15)) == (10, 7, 7)
@@ -227,6 +229,6 @@ class TestThaws:
     def test_it_is_forgotten_once_bounds_and_replicas_are_within_the_maximum(self) -> None:
         play = played(requested=6, frozen_because=PAUSED)
         assert play.check().next_state.replicas.reserved == {str(key("a")): 4}
-        play.groups[0] = replace(play.groups[0], frozen_because=None)
+        thaw(play)
         assert play.check(15).next_state.replicas.reserved == {str(key("a")): 4}  # its old max was live until now
         assert play.check(15).next_state.replicas.reserved == {}

@@ -19,7 +19,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.health.never_ready import with_never_ready
 from evenkeel.domain.rebalancing.membership.pools import find_pools
-from tests.builders import MINUTE, NOW, group
+from tests.builders import MINUTE, NOW, group, remembered
 from tests.parts import make, replace
 
 ORDERS = make(Policy, strategy=BALANCED, demand=DemandStage.SCALE_UP, autoscaler=False)
@@ -43,10 +43,6 @@ def planned(names: tuple[str, ...] | None, state: ClusterState, at: datetime, *g
     return plan(read(names, *groups), state, ORDERS, at)
 
 
-def kept(made: Plan, before: ClusterState) -> ClusterState:
-    return replace(before, groups={**before.groups, **made.states}, pools={**before.pools, **made.pool_states})
-
-
 def states(made: Plan) -> list[State]:
     return [each.state for pool in made.pools for each in pool.groups]
 
@@ -59,7 +55,7 @@ def test_it_is_coming_until_the_timeout_and_then_its_group_has_failed_and_loses_
     groups, state = (member("a", NAMES[:2]), member("b", NAMES[2:4])), ClusterState()
     for minute in range(15):
         made = planned(NAMES[1:4], state, NOW + minute * MINUTE, *groups)
-        state = kept(made, state)
+        state = remembered(state, made)
         assert (states(made), requested(made)) == ([State.HEALTHY] * 2, [2, 2])
     (known,) = [one.arrivals.nodeless for one in state.groups.values() if one.arrivals.nodeless]
     assert known == {NAMES[0]: NOW}
@@ -75,7 +71,7 @@ def test_other_nodes_that_register_meanwhile_do_not_prolong_its_time() -> None:
     for minute in range(16):
         there = member("a", NAMES[: 2 + minute // 5])
         made = planned(NAMES[1:], state, NOW + minute * MINUTE, there, member("b", ("i-9",)))
-        state = kept(made, state)
+        state = remembered(state, made)
     assert states(made)[0] is State.FENCED
 
 
@@ -83,7 +79,7 @@ def test_an_instance_that_joins_has_cost_nothing() -> None:
     groups, state = (member("a", NAMES[:2]),), ClusterState()
     for minute, joined in ((0, NAMES[:1]), (14, NAMES[:1]), (15, NAMES[:2])):
         made = planned(joined, state, NOW + minute * MINUTE, *groups)
-        state = kept(made, state)
+        state = remembered(state, made)
     assert (states(made), state.groups[groups[0].key].failure.failures) == ([State.HEALTHY], 0)
     assert state.groups[groups[0].key].arrivals.nodeless == {}
 
@@ -93,18 +89,18 @@ def test_what_may_be_a_wrong_list_removes_nothing(joined: tuple[str, ...] | None
     groups, state = (member("a", NAMES[:2]), member("b", NAMES[2:4])), ClusterState()
     for minute in range(120):
         made = planned(joined if minute else NAMES[1:4], state, NOW + minute * MINUTE, *groups)
-        state = kept(made, state)
+        state = remembered(state, made)
         assert requested(made) == [2, 2]
 
 
 def test_unread_nodes_are_neither_a_failure_nor_a_success() -> None:
     there, state = member("a", NAMES[:2]), ClusterState()
-    state = kept(planned(NAMES[1:2], state, NOW, there), state)
+    state = remembered(state, planned(NAMES[1:2], state, NOW, there))
     failed = planned(NAMES[1:2], state, NOW + TIMEOUT, there).states[there.key]
     state = ClusterState(groups={there.key: failed})
     for minute in range(16, 40):
         made = planned(None, state, NOW + minute * MINUTE, there)
-        state = kept(made, state)
+        state = remembered(state, made)
     after = state.groups[there.key]
     assert (after.is_failing, after.arrivals.nodeless) == (True, {NAMES[0]: NOW})
     assert after.failure.failures == 1

@@ -22,7 +22,7 @@ from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.health.provision_times import timeouts_of
 from evenkeel.texts.english import sentence
 from tests import objects
-from tests.builders import MINUTE, NOW, group, numbers
+from tests.builders import MINUTE, NOW, group, numbers, remembered
 from tests.objects import ZONES
 from tests.parts import make, replace
 from tests.workloads import node
@@ -60,8 +60,7 @@ class Checked:
         found = group("a", len(machines), running=running, bounds=(0, 30), machines=tuple(machines))
         zones = [replace(found, **{"machine_type": TYPE, **fields}), group("b", 3, bounds=(0, 30))]
         made = plan(Observation(groups=tuple(zones)), self.state, self.policy, NOW + minute * MINUTE)
-        groups, pools = {**self.state.groups, **made.states}, {**self.state.pools, **made.pool_states}
-        self.state = replace(self.state, groups=groups, pools=pools)
+        self.state = remembered(self.state, made)
         return made
 
     def state_at(self, machines: Sequence[Machine], minute: float, **fields: Any) -> State:
@@ -246,8 +245,7 @@ def test_a_group_that_one_check_does_not_find_counts_no_machine_twice() -> None:
         made = plan(
             Observation(groups=tuple(zone(name, minute) for name in zones)), checked.state, AUTO, NOW + minute * MINUTE
         )
-        groups, pools = {**checked.state.groups, **made.states}, {**checked.state.pools, **made.pool_states}
-        checked.state = replace(checked.state, groups=groups, pools=pools)
+        checked.state = remembered(checked.state, made)
     assert checked.counted == 3 * 8
 
 

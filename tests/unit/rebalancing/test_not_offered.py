@@ -1,6 +1,7 @@
 """A machine type that a zone does not offer is tried once a day, and at once after a change."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -22,29 +23,39 @@ REFUSED = (
 
 
 def pool() -> Played:
-    groups = [replace(each, template=GroupTemplate(key="g4dn")) for each in zones((1, 1, 1), bounds=[(0, 4)] * 3)]
-    return Played(groups, numbers(0, 12))
+    played = Played(zones((1, 1, 1), bounds=[(0, 4)] * 3), numbers(0, 12))
+    set_type(played, "g4dn")
+    return played
+
+
+def set_type(played: Played, name: str) -> None:
+    played.groups = [replace(each, template=GroupTemplate(key=name)) for each in played.groups]
+
+
+def given_up() -> Played:
+    """A pool whose zone a was refused a node, which was given up."""
+    played = pool()
+    refuse(played)
+    played.check()
+    give_up(played)
+    return played
 
 
 def with_machines(played: Played, zone: str, group: NodeGroup) -> None:
     played.groups = [group if each.identity.zone == zone else each for each in played.groups]
 
 
-def refuse(played: Played, zone: str = "a", message: str = REFUSED) -> None:
-    """One more node is ordered in the zone, and refused now."""
+def order(played: Played, zone: str = "a", **fields: Any) -> None:
+    """One more node is ordered in the zone, whose machine has these fields."""
     (group,) = [each for each in played.groups if each.identity.zone == zone]
-    (*ran, new) = machines(replace(group, requested=group.running + 1), MINUTE).machines or ()
-    failure = MachineFailure(code="Failed", message=message, at=played.now)
-    failed = replace(new, created_at=played.now, failure=failure)
-    with_machines(played, zone, replace(group, requested=group.running + 1, machines=(*ran, failed)))
+    ordered = replace(group, requested=group.running + 1)
+    (*ran, new) = machines(ordered, MINUTE).machines or ()
+    machine = replace(new, created_at=played.now, **fields)
+    with_machines(played, zone, replace(ordered, running=group.running + machine.has_node, machines=(*ran, machine)))
 
 
-def wait(played: Played, zone: str = "a") -> None:
-    """One more node is ordered in the zone, which does not answer."""
-    (group,) = [each for each in played.groups if each.identity.zone == zone]
-    (*ran, new) = machines(replace(group, requested=group.running + 1), MINUTE).machines or ()
-    waiting = replace(new, created_at=played.now)
-    with_machines(played, zone, replace(group, requested=group.running + 1, machines=(*ran, waiting)))
+def refuse(played: Played, message: str = REFUSED) -> None:
+    order(played, failure=MachineFailure(code="Failed", message=message, at=played.now))
 
 
 def give_up(played: Played, zone: str = "a") -> None:
@@ -75,12 +86,9 @@ def test_the_zone_is_fenced_for_a_day_and_then_gets_one_machine() -> None:
 
 
 def test_another_machine_template_ends_the_fence() -> None:
-    played = pool()
-    refuse(played)
-    played.check()
-    give_up(played)
+    played = given_up()
     assert state_of(played, 60) is State.FENCED
-    played.groups = [replace(each, template=GroupTemplate(key="m5")) for each in played.groups]
+    set_type(played, "m5")
     (probing, *_) = played.check(60).groups
     assert probing.state is State.PROBING
     assert any("probing: the machine template has changed since" in text for text in sentences(probing.reasons))
@@ -107,37 +115,22 @@ def test_an_old_report_of_the_former_type_does_not_fence_the_new_one() -> None:
     played = pool()
     refuse(played)
     played.check()
-    played.groups = [replace(each, template=GroupTemplate(key="m5")) for each in played.groups]
+    set_type(played, "m5")
     assert state_of(played, 60) is State.PROBING
     assert state_of(played, 60) is State.PROBING
 
 
 def test_a_machine_that_was_ordered_by_hand_and_runs_ends_the_fence() -> None:
-    played = pool()
-    refuse(played)
-    played.check()
-    give_up(played)
+    played = given_up()
     played.check(600)
-    (group,) = [each for each in played.groups if each.identity.zone == "a"]
-    by_hand = replace(group, requested=group.running + 1)
-    (*ran, new) = machines(by_hand, MINUTE).machines or ()
-    with_machines(
-        played,
-        "a",
-        replace(
-            by_hand, running=by_hand.requested, machines=(*ran, replace(new, has_node=True, created_at=played.now))
-        ),
-    )
+    order(played, has_node=True)
     assert state_of(played, 60) is not State.FENCED
 
 
 def with_another_type() -> Played:
     """A pool whose group was refused, and gets another machine type."""
-    played = pool()
-    refuse(played)
-    played.check()
-    give_up(played)
-    played.groups = [replace(each, template=GroupTemplate(key="m5")) for each in played.groups]
+    played = given_up()
+    set_type(played, "m5")
     assert state_of(played, 60) is State.PROBING
     return played
 
@@ -153,7 +146,7 @@ def test_a_zone_that_lacks_capacity_for_another_type_waits_for_minutes() -> None
 
 def test_silence_of_another_type_is_no_refusal_of_the_former_one() -> None:
     played = with_another_type()
-    wait(played)
+    order(played)
     played.check(60)
     (fenced, *_) = played.check(900).groups
     assert fenced.state is State.FENCED
@@ -163,10 +156,7 @@ def test_silence_of_another_type_is_no_refusal_of_the_former_one() -> None:
 
 
 def test_a_failure_of_capacity_shows_that_the_zone_offers_the_type() -> None:
-    played = pool()
-    refuse(played)
-    played.check()
-    give_up(played)
+    played = given_up()
     played.check(600)
     refuse(played, message=SOLD_OUT)
     assert state_of(played, 60) is State.FENCED
@@ -175,12 +165,9 @@ def test_a_failure_of_capacity_shows_that_the_zone_offers_the_type() -> None:
 
 
 def test_silence_at_the_daily_try_is_followed_by_another_day() -> None:
-    played = pool()
-    refuse(played)
-    played.check()
-    give_up(played)
+    played = given_up()
     assert state_of(played, (DAY + MINUTE).total_seconds()) is State.PROBING
-    wait(played)
+    order(played)
     played.check(60)
     assert state_of(played, 900) is State.FENCED
     give_up(played)
@@ -202,10 +189,7 @@ def test_the_other_zones_get_the_nodes_with_which_the_pool_survives() -> None:
 
 
 def test_it_is_no_failure_that_forbids_a_drill_of_another_zone() -> None:
-    played = pool()
-    refuse(played)
-    played.check()
-    give_up(played)
+    played = given_up()
     for seconds in (60, DAY.total_seconds()):  # fenced, and probing
         played.check(seconds)
         assert played.seen is not None

@@ -20,7 +20,7 @@ from evenkeel.domain.rebalancing.health.backoff import record_failure, state_at
 from evenkeel.domain.rebalancing.health.observed import observe_health
 from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.world import ZONES, Pool, World
-from tests.builders import MINUTE, NOW, group, key, machines, numbers, stated
+from tests.builders import MINUTE, NOW, group, key, machines, numbers, remembered, stated
 from tests.crashing import PAUSED, Life, WirelessClusters
 from tests.fakes import FakeClock, adopt, plenty, record
 from tests.parts import make, replace
@@ -332,7 +332,7 @@ class TestHeldFailures:
             found = plan(
                 Observation(groups=groups), state, numbers(0, 12, on_failure=on_failure), NOW + minute * MINUTE
             )
-            state = replace(state, groups={**state.groups, **found.states}, pools={**state.pools, **found.pool_states})
+            state = remembered(state, found)
             (pool,) = found.pools
             assert [planned.requested for planned in pool.groups] == [5, 3, 3], minute
             assert state.groups[key("a")].failure.failure_class is kind, minute
@@ -387,27 +387,23 @@ class TestSuccess:
         state = self.check(state, 2, self.machine("a", -9, node=True), self.machine("e", 0.5, node=True))
         assert self.found(state, 2) is State.PROBING
 
-    def test_a_machine_that_failed_and_was_launched_again_ends_the_fence(self) -> None:
-        """Gardener tries the same machine again: it was created before the failure, and runs all the same."""
-        state = self.check(UNKNOWN, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
-        again = replace(self.machine("d", -1, node=True), launched_at=NOW + 1 * MINUTE)
-        state = self.check(state, 2, self.machine("a", -9, node=True), again)
-        assert self.found(state, 2) is State.PROBING
-
-    def test_a_node_from_before_the_failure_ends_no_fence(self) -> None:
-        state = self.check(UNKNOWN, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
-        assert self.found(self.check(state, 2, self.machine("a", -9, node=True)), 2) is State.FENCED
-
-    def test_a_machine_from_the_moment_of_the_failure_ends_no_fence(self) -> None:
-        state = self.check(UNKNOWN, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
-        state = self.check(state, 2, self.machine("a", -9, node=True), self.machine("e", 0, node=True))
-        assert self.found(state, 2) is State.FENCED
-
-    def test_a_machine_that_is_being_deleted_ends_no_fence(self) -> None:
-        state = self.check(UNKNOWN, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
-        leaving = replace(self.machine("e", 0.5, node=True), deleting=True)
-        state = self.check(state, 2, self.machine("a", -9, node=True), leaving)
-        assert self.found(state, 2) is State.FENCED
+    @pytest.mark.parametrize(
+        ("created", "fields", "ends"),
+        [
+            pytest.param(-8, {}, False, id="one of before"),
+            pytest.param(0, {}, False, id="one of the same moment"),
+            pytest.param(0.5, {"deleting": True}, False, id="one that is being deleted"),
+            # Gardener tries the same machine again: it was created before the failure, and runs all the same.
+            pytest.param(-1, {"name": "d", "launched_at": NOW + MINUTE}, True, id="the same one, launched again"),
+        ],
+    )
+    def test_only_a_machine_of_after_the_failure_that_stays_ends_the_fence(
+        self, created: float, fields: dict[str, Any], ends: bool
+    ) -> None:
+        old = self.machine("a", -9, node=True)
+        state = self.check(UNKNOWN, 0, old, self.machine("d", -1, failed=0))
+        new = replace(self.machine("e", created, node=True), **fields)
+        assert self.found(self.check(state, 2, old, new), 2) is (State.PROBING if ends else State.FENCED)
 
 
 class TestEventsAndChecks:

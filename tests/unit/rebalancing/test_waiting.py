@@ -17,7 +17,7 @@ from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
-from tests.builders import MINUTE, NOW, group, in_backoff, key, machines, numbers, stated
+from tests.builders import MINUTE, NOW, group, in_backoff, key, machines, numbers, remembered, stated
 from tests.parts import make, replace
 
 A, B, C = "a", "b", "c"
@@ -33,8 +33,7 @@ class Watched:
 
     def check(self, groups: Sequence[NodeGroup], at: datetime) -> Plan:
         found = plan(Observation(groups=tuple(groups)), self.state, self.policy, at)
-        pools = {**self.state.pools, **found.pool_states}
-        self.state = replace(self.state, groups={**self.state.groups, **found.states}, pools=pools)
+        self.state = remembered(self.state, found)
         return found
 
     def states(self, groups: Sequence[NodeGroup], minute: float = 0) -> dict[str | None, State]:

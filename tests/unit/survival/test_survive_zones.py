@@ -379,18 +379,7 @@ def test_with_pods_the_reason_why_a_pool_cannot_survive_is_one_line(
 
 def view(pool: PlayedPool, *pods: Pod, **annotations: str) -> Workload:
     """Every node has a DaemonSet's pod of three cores, and so room for one more core. Annotations are of zone c."""
-    nodes = tuple(
-        node(
-            machine.name,
-            zone,
-            group=group.key,
-            machine=machine,
-            annotations=annotations if zone == "c" else {},
-        )
-        for zone, group in pool.groups.items()
-        for machine in pool.machines(zone)
-        if machine.has_node and not machine.deleting
-    )
+    nodes = tuple(replace(each, annotations=annotations if each.name.startswith("c") else {}) for each in pool.nodes())
     agents = (
         replace(pod(f"agent-{each.name}", node=each.name, cpu="3"), owner=Owner("DaemonSet", "agent")) for each in nodes
     )
@@ -411,16 +400,14 @@ def test_a_pool_that_survives_is_leveled(autoscaler: bool) -> None:
 def test_without_pods_nothing_is_drained_in_a_pool_whose_pods_must_survive() -> None:
     """Also with ``blind``: no check can tell which node survival needs."""
     pool = PlayedPool((2, 2, 5), converging(blind=True))
-    pool.check()
-    pool.check(601)
+    pool.settled()
     assert pool.requested == (2, 2, 5)
     assert pool.why.startswith("no machine of c may be drained: the pods on the nodes are unknown")
 
 
 def test_a_late_step_ends_if_survival_needs_its_new_node() -> None:
     pool = PlayedPool((1, 1, 3), converging(blind=False, autoscaler=False), workload=view)
-    pool.check()
-    pool.check(601)
+    pool.settled()
     assert sum(pool.requested) == 6
     pool.boot()
     kept = [machine.name for zone in "ac" for machine in pool.machines(zone)[: 3 if zone == "c" else 1]]
