@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.aws.records import CheckedAt, StoredPool
-from evenkeel.adapters.codec import dump_stored, keep_unknown, read_as, read_stored
+from evenkeel.adapters.codec import dump_stored, keep_unknown, pack, read_as, read_stored, unpack
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.convergence import (
     Cancelling,
@@ -23,6 +23,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, MachineRef, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.moves import Move, RequestedNodes
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -37,7 +38,7 @@ from evenkeel.domain.model.states import (
     Release,
     ReplicasState,
 )
-from evenkeel.domain.relief.model import RefusedMaximum, Relief
+from evenkeel.domain.relief.model import RefusedMaximum, Relief, Shoots
 from evenkeel.domain.survival.model import HeldNodes
 from evenkeel.validation import ConfigError
 from tests.fakes import NOW
@@ -234,3 +235,10 @@ def test_without_any_readable_provision_times_the_other_fields_stay() -> None:
 @pytest.mark.parametrize("before", ["{", '{"digest": 3, "mood": "good"}', "[]"])
 def test_unknown_fields_of_an_unreadable_item_are_dropped(before: str) -> None:
     assert keep_unknown(PoolState, "{}", before) == "{}"
+
+
+def test_what_capabilities_have_read_is_part_of_a_packed_observation() -> None:
+    shoots = Shoots(of={"shoot--a--b": Reason.of(Rule.SHOOT_ASLEEP)})
+    for parts in (Parts(), Parts({Shoots: shoots})):
+        observation = Observation(groups=(), parts=parts)
+        assert unpack(Observation, pack(observation), "observation") == observation

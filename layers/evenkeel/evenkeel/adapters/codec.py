@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, GetPydanticSchema, PlainSerializer, TypeAdapter, ValidationError
 
-from evenkeel.capabilities import STORED_PARTS
+from evenkeel.capabilities import OBSERVED_PARTS, STORED_PARTS
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.states import ArrivalHistory, ContestHistory, FailureHistory, GroupState, PoolState
 from evenkeel.domain.model.values import LARGEST_COUNT, quote
@@ -63,30 +64,36 @@ class FlatGroupState(FailureHistory, ArrivalHistory, ContestHistory):
         )
 
 
-# A class variable is no field. So this class has all fields of its base but ``parts``.
-_FlatPoolState: Any = make_dataclass(
-    "FlatPoolState",
-    [("parts", ClassVar[None]), *((name, kind | None, field(default=None)) for name, kind in STORED_PARTS.items())],
-    bases=(PoolState,),
-    kw_only=True,
-)
-"""The JSON form of a ``PoolState``: one object with its fields and its parts."""
+def _flat_form(
+    kind: type[Any], parts: Mapping[str, type[Any]], *, frozen: bool = False
+) -> tuple[Callable[[Any], Any], GetPydanticSchema]:
+    """Return the JSON form of a class with parts, which is one object with its fields and its parts.
+
+    Returns the function that returns the form of a value, and the schema of a field with such values.
+    """
+    # A class variable is no field. So the form has all fields of its base but ``parts``.
+    fields: list[Any] = [("parts", ClassVar[None])]
+    fields += [(name, part | None, field(default=None)) for name, part in parts.items()]
+    form: Any = make_dataclass(f"Flat{kind.__name__}", fields, bases=(kind,), kw_only=True, frozen=frozen)
+
+    def flat(value: Any) -> Any:
+        own = {name: item for name, item in vars(value).items() if name != "parts"}
+        return form(**own, **{name: value.parts.of(part) for name, part in parts.items()})
+
+    def with_parts(flat: Any) -> Any:
+        values = vars(flat)
+        found = Parts({part: value for name, part in parts.items() if (value := values[name]) is not None})
+        return kind(**{name: value for name, value in values.items() if name not in parts}, parts=found)
+
+    annotated: Any = Annotated[form, AfterValidator(with_parts), PlainSerializer(flat, return_type=form)]
+    return flat, GetPydanticSchema(lambda _, handler: handler(annotated))
 
 
-def _flat(state: PoolState) -> Any:
-    own = {name: value for name, value in vars(state).items() if name != "parts"}
-    return _FlatPoolState(**own, **{name: state.parts.of(kind) for name, kind in STORED_PARTS.items()})
-
-
-def _with_parts(flat: Any) -> PoolState:
-    values = vars(flat)
-    parts = Parts({kind: part for name, kind in STORED_PARTS.items() if (part := values[name]) is not None})
-    return PoolState(**{name: value for name, value in values.items() if name not in STORED_PARTS}, parts=parts)
-
-
-_FORM: Any = Annotated[_FlatPoolState, AfterValidator(_with_parts), PlainSerializer(_flat, return_type=_FlatPoolState)]
-StoredPoolState = Annotated[PoolState, GetPydanticSchema(lambda _, handler: handler(_FORM))]
+_flat_pool, _POOL = _flat_form(PoolState, STORED_PARTS)
+_, _OBSERVATION = _flat_form(Observation, OBSERVED_PARTS, frozen=True)
+StoredPoolState = Annotated[PoolState, _POOL]
 """The type of a field with the state of a pool. Its JSON is flat."""
+_FORMS: Mapping[type, Any] = {PoolState: StoredPoolState, Observation: Annotated[Observation, _OBSERVATION]}
 
 
 def read_stored(kind: type[_Kind], text: str, where: str) -> _Kind:
@@ -170,9 +177,7 @@ def _with_unknown(data: Any, old: Any, known: Any) -> Any:
 
 
 # An adapter is built when its kind is first read or written, because a starting function needs only a few adapters.
-_adapter: Callable[[type], TypeAdapter[Any]] = cache(
-    lambda kind: TypeAdapter(StoredPoolState if kind is PoolState else kind)
-)
+_adapter: Callable[[type], TypeAdapter[Any]] = cache(lambda kind: TypeAdapter(_FORMS.get(kind, kind)))
 
 
 def _dump(value: object) -> bytes:
@@ -248,7 +253,7 @@ def _parts(value: object) -> Iterable[tuple[object, object]]:
         return value.items()
     if isinstance(value, tuple):
         return enumerate(value)
-    value = _flat(value) if isinstance(value, PoolState) else value
+    value = _flat_pool(value) if isinstance(value, PoolState) else value
     return [(field.name, getattr(value, field.name)) for field in fields(value)] if is_dataclass(value) else ()
 
 
