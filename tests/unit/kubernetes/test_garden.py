@@ -9,7 +9,7 @@ from hypothesis import given
 
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.garden import Garden, read_shoot, shoots_in
-from evenkeel.application.errors import ClusterUnavailableError, RejectedError
+from evenkeel.application.errors import AccessError, ClusterUnavailableError, RejectedError
 from evenkeel.capabilities.relief import ShootRelief
 from evenkeel.domain.model.groups import ShootWorker
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -164,3 +164,14 @@ def test_any_answer_of_the_garden_is_a_shoot_or_a_reason(garbage: Any) -> None:
     item = {"metadata": garbage, "spec": {"provider": {"workers": garbage}}, "status": {"technicalID": SEED}}
     for answer in (item, {**item, "spec": garbage}, {"status": garbage}):
         assert isinstance(garden(FakeApi(main=answer)).shoots([SEED])[SEED], Shoot | Reason)
+
+
+@pytest.mark.parametrize(
+    "error", [AccessError("no token"), RuntimeError("a bug")], ids=lambda error: type(error).__name__
+)
+def test_a_garden_that_cannot_be_opened_is_a_reason_for_each_shoot(error: Exception) -> None:
+    def closed() -> "KubernetesApi":
+        raise error
+
+    found = Garden(closed, ShootRelief(), plenty).shoots([SEED, "shoot--x--a"])
+    assert {cast("Reason", reason).rule for reason in found.values()} == {Rule.SHOOT_UNREAD}

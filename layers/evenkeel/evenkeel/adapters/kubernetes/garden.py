@@ -9,7 +9,6 @@ quota.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evenkeel.adapters.kubernetes.objects import (
@@ -61,14 +60,18 @@ class Garden:
 
     def shoots(self, namespaces: Collection[str]) -> dict[str, Shoot | Reason]:
         """Return for each namespace of a seed its Shoot, or why the Shoot is unreadable. Stops at the first error."""
-        shoots: dict[str, Shoot | Reason] = {}
-        try:
+        found: dict[str, Shoot | Reason] = {}
+
+        def read() -> None:
             self._api = self._open_api()
             for namespace in sorted(namespaces):
-                shoots[namespace] = contained(self._api.name, "a Shoot was read", partial(self._shoot, namespace))
+                found[namespace] = self._shoot(namespace)
+
+        try:
+            contained("garden", "its Shoots were read", read)
         except EvenkeelError as error:
-            return dict.fromkeys(namespaces, Reason.of(Rule.SHOOT_UNREAD, said=str(error))) | shoots
-        return shoots
+            return dict.fromkeys(namespaces, Reason.of(Rule.SHOOT_UNREAD, said=str(error))) | found
+        return found
 
     def _shoot(self, namespace: str) -> Shoot | Reason:
         place = self._place(namespace)
