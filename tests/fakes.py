@@ -34,7 +34,7 @@ from evenkeel.application.ports import (
     Versions,
 )
 from evenkeel.application.rebalancing.decisions import fit
-from evenkeel.application.rebalancing.ports import SteadyCluster
+from evenkeel.application.rebalancing.ports import Others, SteadyCluster
 from evenkeel.domain.drill.drill import Drill
 from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, PoolId
@@ -383,6 +383,7 @@ class FakeCluster:
     """A cluster's groups; a patch to one that has changed since the check is a conflict, as with a resourceVersion."""
 
     def __init__(self, groups: Sequence[NodeGroup], journal: Journal | None = None) -> None:
+        self.others: Mapping[type[Any], Others] = {}
         self.journal = journal or Journal()
         self.groups = {group.key: group for group in groups}
         self.applied: list[Patch] = []

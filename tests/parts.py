@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar
 
-from evenkeel.capabilities import SETTINGS
+from evenkeel.capabilities import CLUSTER_SETTINGS, SETTINGS
 from evenkeel.domain.model.demand import GroupOffer
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.plans import PoolPlan
@@ -35,7 +35,7 @@ _PARTS: Mapping[type, tuple[str, ...]] = {
     Pool: ("settings",),
     PoolPlan: ("mode", "report", "request", "replicas", "release", "convergence", "demand"),
 }
-_SETTINGS = frozenset(setting.name for setting in SETTINGS)
+_SETTINGS = frozenset(setting.name for setting in (*SETTINGS, *CLUSTER_SETTINGS))
 # Fields whose name is also that of the part: what is no part is this field of it.
 _SAME_NAME = {"owner": "numbers", "template": "node", "demand": "advice"}
 

@@ -31,9 +31,11 @@ from evenkeel.adapters.kubernetes.read.node_templates import (
 )
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.flavours import AUTO_SCALING
-from evenkeel.domain.model.groups import NodeGroup, Shoot
+from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import MachineNode, Observation, Skipped
+from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.relief.model import Shoot, Shoots
 from evenkeel.validation import ConfigError
 from evenkeel_cli.aws_documents import KIND, AwsDocuments, answer_of
 from evenkeel_cli.cluster_file import ClusterFile
@@ -122,7 +124,8 @@ def read_objects(
         nodes |= machine_nodes(of_clusters, orders=policy.demand_stage.orders)
         objects.skipped += others
     workload = objects.workload.read(nodes) if objects.workload else None
-    return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=shoots, workload=workload)
+    parts = Parts({Shoots: Shoots(of=shoots)})
+    return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), parts=parts, workload=workload)
 
 
 def _read_files(files: Iterable[tuple[str, str]], objects: _Sorted, by_node: bool) -> None:

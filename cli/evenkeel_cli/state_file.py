@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self
 
-from evenkeel.adapters.codec import FlatGroupState, StoredPoolState, dump_plain, read_as
+from evenkeel.adapters.codec import StoredGroupState, StoredPoolState, dump_plain, read_as
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -36,7 +36,7 @@ def _with_failures(state: Any) -> object:
 class StateFile:
     """The state that one plan passes to the next plan. The keys are group keys, zone names and pool ids."""
 
-    groups: Mapping[str, FlatGroupState] = field(default_factory=dict)
+    groups: Mapping[str, StoredGroupState] = field(default_factory=dict)
     zones: Mapping[str, ImpairedZone] = field(default_factory=dict)
     pools: Mapping[str, StoredPoolState] = field(default_factory=dict)
 
@@ -72,7 +72,7 @@ class StateFile:
     def state(self) -> ClusterState:
         """Return the state that the next plan starts from."""
         return ClusterState(
-            groups={GroupKey.read(key): _with_last_failure(state.state()) for key, state in self.groups.items()},
+            groups={GroupKey.read(key): _with_last_failure(state) for key, state in self.groups.items()},
             pools={PoolId.read(key): state for key, state in self.pools.items()},
             zones={zone: impaired.impaired_until for zone, impaired in self.zones.items()},
         )
@@ -83,12 +83,12 @@ class StateFile:
         id = ulid(planned.now, bytes(10))
         pools = {pool.id: closed(pool, opened(pool, id)) for pool in planned.pools}
         former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
-        groups = {**self.groups, **{str(key): FlatGroupState.of(state) for key, state in planned.states.items()}}
+        groups = {**self.groups, **{str(key): state for key, state in planned.states.items()}}
         kept = {id: pool for id, pool in self.pools.items() if id not in former}
         kept |= {str(id): state for id, state in pools.items() if state != PoolState()}
         document: dict[str, Any] = dump_plain(replace(self, groups=groups, pools=kept))
         for key, state in groups.items():
-            document["groups"][key]["failures"] = state.failures
+            document["groups"][key]["failures"] = state.failure.failures
         return document
 
 

@@ -15,7 +15,7 @@ from evenkeel.application.rebalancing.events import Failure
 from evenkeel.application.rebalancing.failure import RecordFailure
 from evenkeel.application.rebalancing.ports import Cluster
 from evenkeel.domain.model.plans import PoolPlan
-from evenkeel.domain.relief.model import Relief
+from evenkeel.domain.relief.model import Relief, ReliefStep
 from evenkeel.record import ClusterRecord
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.admission import FILE, policies
@@ -41,8 +41,8 @@ class WithGarden(WirelessClusters):
     ) -> Cluster:
         api = KubernetesApi(record.id, cast("Any", _Wireless(self.api, self.life)), None, self.clock)
         relief = record.shoot_relief
-        garden = None if relief is None else lambda: Garden(api, relief, remaining)
-        return KubernetesCluster(api, record, remaining, consistent=consistent, garden=garden)
+        others = {} if relief is None else {ReliefStep: Garden(lambda: api, relief, remaining)}
+        return KubernetesCluster(api, record, remaining, consistent=consistent, others=others)
 
 
 class Scene(Runs):

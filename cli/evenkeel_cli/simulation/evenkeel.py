@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from evenkeel.access_config import AutoScalingAccess, KubeconfigAccess, SameAccess, WorkloadEntry
 from evenkeel.application.ports import (
@@ -21,7 +21,7 @@ from evenkeel.application.ports import (
     StoredCluster,
     Versions,
 )
-from evenkeel.application.rebalancing.ports import Clusters, WorkloadCluster
+from evenkeel.application.rebalancing.ports import Clusters, Others, WorkloadCluster
 from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.domain.fleet.check_times import Timer
 from evenkeel.domain.model.choices import DemandStage, Strategy
@@ -48,10 +48,9 @@ _POOL_FIELDS = ("name", "min", "max", "on_failure", "level", "fallback_for", "mi
 # Methods of ports that have no effect in a simulation, with their return values.
 _NO_EFFECT: Mapping[str, Any] = {
     **dict.fromkeys(("save_scale_request", "save_unreachable", "save_checked_at", "save_steady", "forget")),
-    **dict.fromkeys(("give_back_lease", "write_pool_maximum", "write_owner_numbers", "write_shoot_maximum")),
+    **dict.fromkeys(("give_back_lease", "write_pool_maximum", "write_owner_numbers")),
     **dict.fromkeys(("emit_event", "request", "request_checks", "sleep")),
     "seen": {},
-    "shoots": {},
     "shows": False,
     "show_status": False,
     "unfinished": (),
@@ -175,6 +174,7 @@ class Table(_Port):
 class _Cluster(_Port):
     """The simulated cluster, as a run reads and writes it."""
 
+    others: ClassVar[Mapping[type[Any], Others]] = {}
     world: World
     groups: dict[GroupKey, Group]
 

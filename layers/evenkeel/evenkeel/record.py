@@ -24,7 +24,6 @@ from pydantic import (
 from evenkeel.access_config import (
     AWS_REGION,
     Access,
-    ApiAccess,
     AutoScalingAccess,
     AwsAccess,
     KubeconfigAccess,
@@ -32,7 +31,7 @@ from evenkeel.access_config import (
     SecretAccess,
     WorkloadEntry,
 )
-from evenkeel.capabilities import SETTINGS, ClusterParts, PoolParts
+from evenkeel.capabilities import CLUSTER_SETTINGS, SETTINGS, ClusterParts, PoolParts, RegisteredParts
 from evenkeel.domain.fleet.check_times import AUTO, Interval
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
 from evenkeel.domain.model.convergence import WINDOW_PATTERN, ConvergePolicy, Window
@@ -245,7 +244,7 @@ class PoolEntry(PoolParts, PoolFields):
 
 def _own_settings(fields: Strict) -> dict[str, str]:
     """Return the settings of capabilities that a record, or a pool of it, sets."""
-    values = {setting.name: getattr(fields, setting.name, None) for setting in SETTINGS}
+    values = {setting.name: getattr(fields, setting.name, None) for setting in (*SETTINGS, *CLUSTER_SETTINGS)}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
@@ -303,15 +302,6 @@ ScanInterval = Annotated[
     Annotated[Literal["auto"], Tag(WORD)] | Annotated[int, Field(ge=15, le=3600), Tag(NUMBER)],
     Discriminator(lambda value: WORD if value == AUTO else NUMBER),
 ]
-
-
-class ShootRelief(Strict):
-    """For Gardener: Evenkeel raises a Shoot's maximum while zones are dead. The Shoot is in the cluster ``garden``."""
-
-    garden: ApiAccess | None = None  # required in a registered record
-    enabled: bool = True  # False: Evenkeel only restores the Shoot's own maximum
-    # Namespace in the seed -> <namespace>/<name> of its Shoot. Only for namespaces other than shoot--<project>--<name>.
-    shoots: dict[KubernetesName, Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}/[a-z0-9-]{1,63}$")]] = {}
 
 
 def with_expander(value: tuple[str, ...] | None, others: ValidationInfo) -> tuple[str, ...] | None:
@@ -390,7 +380,6 @@ class WriteFields(Strict):
     write_topology: bool | None = None
     # Evenkeel gives the NodePool of a fenced group fixed replicas instead of autoScaling. None: false.
     node_pool_fence: bool | None = None
-    shoot_relief: ShootRelief | None = None
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = AUTO
 
@@ -488,7 +477,6 @@ class ClusterPolicy(StackFields, WriteFields, ClusterParts, DemandFields, Sizing
             pools=tuple(entry.rule() for entry in self.pool_entries),
             similarity=self.discovered_pools.similarity() if self.discovered_pools else None,
             pins_fenced=self.node_pool_fence is True,
-            shoot_relief=self.shoot_relief is not None and self.shoot_relief.enabled,
             settings=PoolSettings(
                 strategy=self.strategy,
                 on_failure=self.on_failure or (OnFailure.MOVE if self.autoscaler == "none" else OnFailure.RELEASE),
@@ -579,7 +567,7 @@ class ControlRecord(Strict):
         )
 
 
-class ClusterRecord(ClusterPolicy):
+class ClusterRecord(RegisteredParts, ClusterPolicy):
     """A cluster's record as a person has registered it."""
 
     flavours: tuple[FlavourName, ...] = Field(min_length=1)
@@ -669,17 +657,6 @@ class ClusterRecord(ClusterPolicy):
             return False
         converges = Level.CONVERGE in (self.level, *(pool.level for pool in self.pool_entries))
         return (self.demand_stage.removes or converges) and _has_one_identity(self.workload.access)
-
-    @field_validator("shoot_relief")
-    @classmethod
-    def _with_garden(cls, value: ShootRelief | None, others: ValidationInfo) -> ShootRelief | None:
-        if value is None:
-            return None
-        if "gardener" not in others.data.get("flavours", ("gardener",)):
-            raise ValueError("flavours has no gardener, and nothing else has Shoots: leave it out")
-        if value.garden is None:
-            raise ValueError("garden is missing: say how the garden cluster is reached, as access does for the seed")
-        return value
 
     @field_validator("labels")
     @classmethod

@@ -91,13 +91,13 @@ def parse_json(text: str, where: str) -> Any:
         raise ConfigError([f"{where}: not JSON: {error}"]) from None
 
 
-_ACCESSES = (("access",), ("shoot_relief", "garden"), ("workload", "access"))
+_ACCESSES = (("access",), ("garden",))  # the fields that say how a cluster is reached
 _KINDS = "'eks', 'aws-oidc', 'service-account', 'kubeconfig', 'auto-scaling'"
 # Pydantic's paths contain these names for the two forms of a record's ``pools`` and ``scan_interval``, but no record
 # contains them.
 LISTED, DISCOVERED, WORD, NUMBER = _FORMS = ("<list>", "<object>", "<word>", "<number>")
 # No error quotes the values of these fields, because they may contain a password, a token or a key by mistake.
-_SECRET = ("endpoint", "ca_data", "token")
+_SECRET = ("endpoint", "ca_data", "token", "shoot_relief")
 NO_MOMENT = "no moment with a time zone: write RFC 3339, such as 2026-01-31T12:00:00Z"
 # The fields of records that former releases had, with what to do instead.
 REMOVED_FIELDS = {
@@ -121,7 +121,7 @@ def _line(where: str, fault: dict[str, Any], json_schema: Callable[[], dict[str,
     if kind.startswith("union_tag_"):
         return _unknown_kind(where, fault)
     # Pydantic's path also contains the access's kind, although the record has no field of that name.
-    parts = [part for place, part in enumerate(loc) if part not in _FORMS and loc[:place] not in _ACCESSES]
+    parts = [part for place, part in enumerate(loc) if part not in _FORMS and loc[place - 1 : place] not in _ACCESSES]
     path = ".".join(map(str, parts)) or "the whole"
     if kind == "json_invalid":
         return f"{where}: not JSON: {fault['ctx']['error']}"
@@ -137,7 +137,7 @@ def _line(where: str, fault: dict[str, Any], json_schema: Callable[[], dict[str,
         problem = "empty: write one or more"
     if kind == "string_too_short" and not fault["input"]:
         problem = "empty: write a value"
-    if loc in (*_ACCESSES, ("shoot_relief",)) or (loc and loc[-1] in _SECRET):
+    if loc[-1:] in _ACCESSES or (loc and loc[-1] in _SECRET):
         return f"{where}: {path}: {problem}"
     if kind == "value_error" and fault["input"] is None:
         return f"{where}: {path} is missing: {problem}"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.aws.records import CheckedAt, StoredPool
-from evenkeel.adapters.codec import dump_stored, keep_unknown, read_as, read_stored
+from evenkeel.adapters.codec import dump_stored, keep_unknown, pack, read_as, read_stored, unpack
+from evenkeel.capabilities import STORED_PARTS
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.convergence import (
     Cancelling,
@@ -23,6 +24,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, MachineRef, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.moves import Move, RequestedNodes
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -37,7 +39,7 @@ from evenkeel.domain.model.states import (
     Release,
     ReplicasState,
 )
-from evenkeel.domain.relief.model import RefusedMaximum, Relief
+from evenkeel.domain.relief.model import RefusedMaximum, Relief, Shoots
 from evenkeel.domain.survival.model import HeldNodes
 from evenkeel.validation import ConfigError
 from tests.fakes import NOW
@@ -204,6 +206,30 @@ def test_a_part_that_cannot_be_read_is_no_fault_of_its_pool(part: object, caplog
         read_as(PoolState, newer["state"], "state file", strict=True)
 
 
+def test_a_field_of_a_newer_release_in_a_known_part_is_ignored_and_kept() -> None:
+    stored = StoredPool.of(PoolId("cluster-api", "demo", "", "a/b"), POOL)
+    newer = json.loads(dump_stored(stored))
+    newer["state"]["survival"]["mood"] = "good"
+    newer["state"]["relief"]["refused"]["by"] = ["quota"]
+    assert read_stored(StoredPool, json.dumps(newer), "item") == stored
+    assert json.loads(keep_unknown(StoredPool, dump_stored(stored), json.dumps(newer))) == newer
+
+
+@pytest.mark.parametrize("broken", [[], "yes", 7, True, {"at": [], "dead": 7}])
+@pytest.mark.parametrize("names", [["survival"], ["relief"], ["relief", "survival"]])
+def test_a_part_of_another_type_is_dropped_in_one_log_line_and_other_parts_stay(
+    names: list[str], broken: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    newer = json.loads(dump_stored(POOL))
+    newer.update(dict.fromkeys(names, broken))
+    left = Parts(
+        {kind: part for kind, part in POOL.parts.items() if kind not in [STORED_PARTS[name] for name in names]}
+    )
+    assert read_stored(PoolState, json.dumps(newer), "item") == replace(POOL, parts=left)
+    lines = [record.getMessage().partition(": ")[2].partition(":")[0] for record in caplog.records]
+    assert sorted(lines) == [f"'{name}'" for name in names]
+
+
 @pytest.mark.parametrize("broken", [{"letters": "a-b"}, {"letters": "a" * 201}, {"letters": 3}, 7, None])
 def test_provision_times_that_cannot_be_read_are_dropped_in_one_log_line(
     broken: object, caplog: pytest.LogCaptureFixture
@@ -234,3 +260,10 @@ def test_without_any_readable_provision_times_the_other_fields_stay() -> None:
 @pytest.mark.parametrize("before", ["{", '{"digest": 3, "mood": "good"}', "[]"])
 def test_unknown_fields_of_an_unreadable_item_are_dropped(before: str) -> None:
     assert keep_unknown(PoolState, "{}", before) == "{}"
+
+
+def test_what_capabilities_have_read_is_part_of_a_packed_observation() -> None:
+    shoots = Shoots(of={"shoot--a--b": Reason.of(Rule.SHOOT_ASLEEP)})
+    for parts in (Parts(), Parts({Shoots: shoots})):
+        observation = Observation(groups=(), parts=parts)
+        assert unpack(Observation, pack(observation), "observation") == observation

@@ -9,10 +9,11 @@ from hypothesis import given
 
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.garden import Garden, read_shoot, shoots_in
-from evenkeel.application.errors import ClusterUnavailableError, RejectedError
-from evenkeel.domain.model.groups import Shoot, ShootWorker
+from evenkeel.application.errors import AccessError, ClusterUnavailableError, RejectedError
+from evenkeel.capabilities.relief import ShootRelief
+from evenkeel.domain.model.groups import ShootWorker
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.record import ShootRelief
+from evenkeel.domain.relief.model import Relief, ReliefStep, Shoot
 from tests.builders import json_values
 from tests.fakes import plenty
 
@@ -68,7 +69,11 @@ class FakeApi:
 
 
 def garden(api: FakeApi, **relief: Any) -> Garden:
-    return Garden(cast("KubernetesApi", api), ShootRelief(**relief), plenty)
+    return Garden(lambda: cast("KubernetesApi", api), ShootRelief(**relief), plenty)
+
+
+def step(of: Shoot, worker: str, maximum: int) -> ReliefStep:
+    return ReliefStep(name="", before=Relief(), after=Relief(), shoot=of, worker=worker, maximum=maximum)
 
 
 def test_a_shoot_is_found_by_the_name_of_its_namespace_in_the_seed() -> None:
@@ -112,7 +117,7 @@ def test_a_write_changes_one_number_of_the_list_and_needs_a_resource_version() -
     there = garden(api)
     found = there.shoots([SEED])[SEED]
     assert isinstance(found, Shoot)
-    there.write_maximum(found, "q", 9)
+    there.write(step(found, "q", 9))
     expected = copy.deepcopy(item["spec"]["provider"]["workers"])
     expected[1]["maximum"] = 9
     body = {"metadata": {"resourceVersion": "7"}, "spec": {"provider": {"workers": expected}}}
@@ -121,7 +126,7 @@ def test_a_write_changes_one_number_of_the_list_and_needs_a_resource_version() -
     there = garden(api)
     there.shoots([SEED])
     with pytest.raises(RejectedError, match="resourceVersion"):
-        there.write_maximum(found, "p", 9)
+        there.write(step(found, "p", 9))
 
 
 @pytest.mark.parametrize(
@@ -159,3 +164,14 @@ def test_any_answer_of_the_garden_is_a_shoot_or_a_reason(garbage: Any) -> None:
     item = {"metadata": garbage, "spec": {"provider": {"workers": garbage}}, "status": {"technicalID": SEED}}
     for answer in (item, {**item, "spec": garbage}, {"status": garbage}):
         assert isinstance(garden(FakeApi(main=answer)).shoots([SEED])[SEED], Shoot | Reason)
+
+
+@pytest.mark.parametrize(
+    "error", [AccessError("no token"), RuntimeError("a bug")], ids=lambda error: type(error).__name__
+)
+def test_a_garden_that_cannot_be_opened_is_a_reason_for_each_shoot(error: Exception) -> None:
+    def closed() -> "KubernetesApi":
+        raise error
+
+    found = Garden(closed, ShootRelief(), plenty).shoots([SEED, "shoot--x--a"])
+    assert {cast("Reason", reason).rule for reason in found.values()} == {Rule.SHOOT_UNREAD}

@@ -13,7 +13,7 @@ LAYER = Path(__file__).parents[3] / "layers" / "evenkeel" / "evenkeel"
 OWN = {
     "surviv": ("domain/survival",),
     "minimum_?at": ("domain/minimum_at", "capabilities/minimum_at.py"),
-    "reliev|relief": ("domain/relief", "adapters/kubernetes/garden.py"),
+    "reliev|relief": ("domain/relief", "adapters/kubernetes/garden.py", "capabilities/relief.py"),
     "fallback": ("domain/rebalancing/membership/fallbacks.py", "domain/convergence/returns.py"),
     "release": ("domain/rebalancing/replicas/release.py",),
     "converge": ("domain/convergence", "application/convergence", "domain/model/convergence.py"),
@@ -53,10 +53,14 @@ def test_deleting_the_minimum_by_the_clock_changes_three_files_outside_its_folde
     assert naming("minimum_?at", OWN["minimum_?at"]) == ALLOWED - {"domain/model/problems.py"}
 
 
+def test_deleting_relief_changes_four_files_outside_its_folders() -> None:
+    opens_gardens = {"adapters/kubernetes/access/clusters.py"}
+    assert naming("reliev|relief", OWN["reliev|relief"]) == (ALLOWED - {"domain/model/problems.py"}) | opens_gardens
+
+
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        ("reliev|relief", 9),
         ("fallback", 14),
         ("release", 25),
         ("converge", 27),

@@ -30,6 +30,7 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel.domain.relief.model import SHOOT_RELIEF
 from evenkeel.record import ClusterPolicy, ClusterRecord, Registration
 from evenkeel.settings import Settings
 from evenkeel.validation import REMOVED_FIELDS, ConfigError, read_json, read_model
@@ -219,10 +220,10 @@ def test_switched_off_fields_of_other_flavours_are_accepted() -> None:
 
 
 def test_shoot_relief_is_off_by_default_and_needs_no_garden_in_a_file() -> None:
-    assert read_model(ClusterFile, {"shoot_relief": {}}, "here").policy().shoot_relief
+    assert SHOOT_RELIEF.of(read_model(ClusterFile, {"shoot_relief": {}}, "here").policy().settings.own)
     garden = {"garden": RECORD["access"], "enabled": False}
-    assert not registration(flavours=["gardener"], shoot_relief=garden).policy().shoot_relief
-    assert not registration().policy().shoot_relief
+    assert not SHOOT_RELIEF.of(registration(flavours=["gardener"], shoot_relief=garden).policy().settings.own)
+    assert not SHOOT_RELIEF.of(registration().policy().settings.own)
 
 
 @pytest.mark.parametrize("token", [JWT, f"{JWT}\n", base64.b64encode(JWT.encode()).decode(), SECRET, f"Bearer {JWT}"])

@@ -16,7 +16,6 @@ from evenkeel.domain.model.groups import (
     OwnerNumbers,
     OwnerRef,
     PoolId,
-    Shoot,
     ShootWorker,
 )
 from evenkeel.domain.model.observations import Observation
@@ -27,8 +26,8 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
-from evenkeel.domain.relief.model import Relief, ReliefStep
-from evenkeel.domain.relief.relief import PATIENCE, refused, shares, shoots_asked_for
+from evenkeel.domain.relief.model import Relief, ReliefStep, Shoot, Shoots
+from evenkeel.domain.relief.relief import PATIENCE, shares, shoots_asked_for
 from evenkeel.texts.english import problem_text, sentence
 from evenkeel.validation import read_model
 from evenkeel_cli.cluster_file import ClusterFile
@@ -107,7 +106,12 @@ class Seed:
         self.state = replace(self.state, groups=health)
         asked_for = shoots_asked_for(self.state, self.now)
         shoots = {SEED: self.unread or self.shoot} if SEED in asked_for else {}
-        self.seen = plan(Observation(groups=tuple(groups), shoots=shoots), self.state, self.policy, self.now)
+        self.seen = plan(
+            Observation(groups=tuple(groups), parts=Parts({Shoots: Shoots(of=shoots)})),
+            self.state,
+            self.policy,
+            self.now,
+        )
         (pool,) = self.seen.pools
         self.state = replace(self.state, pools={pool.id: pool.next_state})
         return pool
@@ -316,7 +320,7 @@ def test_a_refusal_is_reported_and_retried_after_an_hour_or_a_change() -> None:
     seed = dead_for_long(1, 3, 3)
     step = seed.check().parts.of(ReliefStep)
     assert step is not None
-    seed.remember(refused(step, "quota exceeded: cpu", seed.now))
+    seed.remember(step.refused("quota exceeded: cpu", seed.now))
     pool = seed.check(1)
     assert (pool.parts.of(ReliefStep), notes(pool)) == (None, [Rule.RELIEF_REFUSED])
     assert "quota exceeded: cpu" in sentence(pool.report.notes[-1])
@@ -466,7 +470,7 @@ def test_plan_from_files_shows_relief() -> None:
     text = (directory / "gardener-shoot.yaml").read_text(encoding="utf-8")
     policy = read_model(ClusterFile, {"shoot_relief": {}}, "record")
     observation = read_objects([("gardener-shoot.yaml", text)], policy, NOW)
-    shoot = observation.shoots["shoot--demo--main"]
+    shoot = observation.parts[Shoots].of["shoot--demo--main"]
     assert isinstance(shoot, Shoot)
     assert [worker.name for worker in shoot.workers] == ["main", "gpu", "off"]
     pool = next(

@@ -5,15 +5,16 @@ import json
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
+from dataclasses import field, fields, is_dataclass, make_dataclass
 from datetime import datetime
 from functools import cache
 from itertools import islice, zip_longest
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, GetPydanticSchema, PlainSerializer, TypeAdapter, ValidationError
 
-from evenkeel.capabilities import STORED_PARTS
+from evenkeel.capabilities import OBSERVED_PARTS, STORED_PARTS
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.states import ArrivalHistory, ContestHistory, FailureHistory, GroupState, PoolState
 from evenkeel.domain.model.values import LARGEST_COUNT, quote
@@ -28,65 +29,69 @@ _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
 _DROPPED = (("orders",), ("replicas", "provision_times"), ("replicas", "counted_until"))
 
 
-# The fields of a group's state that belong to none of its parts.
-_OWN = ("marked", "marks_doubted_since", "marks_hidden", "unneeded", "unhealthy_since")
-
-
-@dataclass(kw_only=True)
-class FlatGroupState(FailureHistory, ArrivalHistory, ContestHistory):
-    """The JSON form of a ``GroupState``: one object with the fields of all its parts."""
-
-    marked: tuple[str, ...] = ()
-    marks_doubted_since: datetime | None = None
-    marks_hidden: tuple[str, ...] = ()
-    unneeded: Mapping[str, datetime] = field(default_factory=dict)
-    unhealthy_since: datetime | None = None
-
-    @classmethod
-    def of(cls, state: GroupState) -> Self:
-        """Return the JSON form of a state."""
-        parts = vars(state.failure) | vars(state.arrivals) | vars(state.contest)
-        return cls(**parts, **{name: getattr(state, name) for name in _OWN})
-
-    def state(self) -> GroupState:
-        """Return the state."""
-        values = vars(self)
-        failure, arrivals, contest = (
-            {part.name: values[part.name] for part in fields(kind)}
-            for kind in (FailureHistory, ArrivalHistory, ContestHistory)
-        )
-        return GroupState(
-            failure=FailureHistory(**failure),
-            arrivals=ArrivalHistory(**arrivals),
-            contest=ContestHistory(**contest),
-            **{name: values[name] for name in _OWN},
-        )
-
-
-# A class variable is no field. So this class has all fields of its base but ``parts``.
-_FlatPoolState: Any = make_dataclass(
-    "FlatPoolState",
-    [("parts", ClassVar[None]), *((name, kind | None, field(default=None)) for name, kind in STORED_PARTS.items())],
-    bases=(PoolState,),
+# A class variable is no field. So the JSON forms below have all fields of their base, except its parts.
+_HISTORIES = {"failure": FailureHistory, "arrivals": ArrivalHistory, "contest": ContestHistory}
+_FlatGroup: Any = make_dataclass(
+    "FlatGroupState",
+    [(name, ClassVar[None]) for name in _HISTORIES],
+    bases=(GroupState, *_HISTORIES.values()),
     kw_only=True,
 )
-"""The JSON form of a ``PoolState``: one object with its fields and its parts."""
 
 
-def _flat(state: PoolState) -> Any:
-    own = {name: value for name, value in vars(state).items() if name != "parts"}
-    return _FlatPoolState(**own, **{name: state.parts.of(kind) for name, kind in STORED_PARTS.items()})
+def _flat_group(state: GroupState) -> Any:
+    """Return the JSON form of a group's state: one object with its fields and those of its histories."""
+    own = {name: value for name, value in vars(state).items() if name not in _HISTORIES}
+    return _FlatGroup(**own, **vars(state.failure), **vars(state.arrivals), **vars(state.contest))
 
 
-def _with_parts(flat: Any) -> PoolState:
-    values = vars(flat)
-    parts = Parts({kind: part for name, kind in STORED_PARTS.items() if (part := values[name]) is not None})
-    return PoolState(**{name: value for name, value in values.items() if name not in STORED_PARTS}, parts=parts)
+def _group(flat: Any) -> GroupState:
+    values = {**vars(flat)}
+    for name, kind in _HISTORIES.items():
+        values[name] = kind(**{part.name: values.pop(part.name) for part in fields(kind)})
+    return GroupState(**values)
 
 
-_FORM: Any = Annotated[_FlatPoolState, AfterValidator(_with_parts), PlainSerializer(_flat, return_type=_FlatPoolState)]
-StoredPoolState = Annotated[PoolState, GetPydanticSchema(lambda _, handler: handler(_FORM))]
+def _schema(form: Any, read: Callable[[Any], Any], write: Callable[[Any], Any]) -> GetPydanticSchema:
+    annotated: Any = Annotated[form, AfterValidator(read), PlainSerializer(write, return_type=form)]
+    return GetPydanticSchema(lambda _, handler: handler(annotated))
+
+
+def _flat_form(
+    kind: type[Any], parts: Mapping[str, type[Any]], *, frozen: bool = False
+) -> tuple[Callable[[Any], Any], GetPydanticSchema]:
+    """Return the JSON form of a class with parts, which is one object with its fields and its parts.
+
+    Returns the function that returns the form of a value, and the schema of a field with such values.
+    """
+    fields: list[Any] = [("parts", ClassVar[None])]
+    fields += [(name, part | None, field(default=None)) for name, part in parts.items()]
+    form: Any = make_dataclass(f"Flat{kind.__name__}", fields, bases=(kind,), kw_only=True, frozen=frozen)
+
+    def flat(value: Any) -> Any:
+        own = {name: item for name, item in vars(value).items() if name != "parts"}
+        return form(**own, **{name: value.parts.of(part) for name, part in parts.items()})
+
+    def with_parts(flat: Any) -> Any:
+        values = vars(flat)
+        found = Parts({part: value for name, part in parts.items() if (value := values[name]) is not None})
+        return kind(**{name: value for name, value in values.items() if name not in parts}, parts=found)
+
+    return flat, _schema(form, with_parts, flat)
+
+
+_flat_pool, _POOL = _flat_form(PoolState, STORED_PARTS)
+_, _OBSERVATION = _flat_form(Observation, OBSERVED_PARTS, frozen=True)
+StoredGroupState = Annotated[GroupState, _schema(_FlatGroup, _group, _flat_group)]
+"""The type of a field with the state of a group. Its JSON is flat."""
+StoredPoolState = Annotated[PoolState, _POOL]
 """The type of a field with the state of a pool. Its JSON is flat."""
+_FORMS: Mapping[type, Any] = {
+    GroupState: StoredGroupState,
+    PoolState: StoredPoolState,
+    Observation: Annotated[Observation, _OBSERVATION],
+}
+_FLAT: Mapping[type, Callable[[Any], Any]] = {GroupState: _flat_group, PoolState: _flat_pool}
 
 
 def read_stored(kind: type[_Kind], text: str, where: str) -> _Kind:
@@ -116,8 +121,7 @@ def dump_stored(value: object) -> str:
 
 def dump_plain(value: object) -> Any:
     """Return the content of ``dump_stored`` as plain dictionaries, lists, texts and numbers."""
-    form = _form(value)
-    return _adapter(type(form)).dump_python(form, mode="json", by_alias=True, exclude_defaults=True)
+    return _adapter(type(value)).dump_python(value, mode="json", by_alias=True, exclude_defaults=True)
 
 
 def pack(value: object) -> str:
@@ -150,8 +154,7 @@ def keep_unknown(kind: type, text: str, before: str) -> str:
         value, before = _read(kind, before, "")
     except ConfigError:  # an unreadable previous text is overwritten
         return text
-    form = _form(value)
-    known = _adapter(type(form)).dump_python(form, mode="json", by_alias=True)
+    known = _adapter(type(value)).dump_python(value, mode="json", by_alias=True)
     data = json.loads(text)
     merged = _with_unknown(data, json.loads(before), known)
     return text if merged == data else json.dumps(merged, ensure_ascii=False)
@@ -170,24 +173,16 @@ def _with_unknown(data: Any, old: Any, known: Any) -> Any:
 
 
 # An adapter is built when its kind is first read or written, because a starting function needs only a few adapters.
-_adapter: Callable[[type], TypeAdapter[Any]] = cache(
-    lambda kind: TypeAdapter(StoredPoolState if kind is PoolState else kind)
-)
+_adapter: Callable[[type], TypeAdapter[Any]] = cache(lambda kind: TypeAdapter(_FORMS.get(kind, kind)))
 
 
 def _dump(value: object) -> bytes:
-    form = _form(value)
-    return _adapter(type(form)).dump_json(form, by_alias=True, exclude_defaults=True)
-
-
-def _form(value: object) -> object:
-    """Return the object whose JSON is the JSON of a value."""
-    return FlatGroupState.of(value) if isinstance(value, GroupState) else value
+    return _adapter(type(value)).dump_json(value, by_alias=True, exclude_defaults=True)
 
 
 def _read(kind: type, text: str, where: str, extra: Literal["ignore", "forbid"] = "ignore") -> tuple[Any, str]:
     """Return a value and its text. Unless unknown fields are faults, both lack what ``_without`` drops."""
-    adapter = _adapter(FlatGroupState if kind is GroupState else kind)
+    adapter = _adapter(kind)
     strict = None if issubclass(kind, BaseModel) else True  # a record is as strict as its model says
     value: Any = None
     try:
@@ -196,7 +191,7 @@ def _read(kind: type, text: str, where: str, extra: Literal["ignore", "forbid"] 
     except ValidationError as error:
         faults = {fault["loc"]: fault["msg"] for fault in error.errors()}
     if not faults:
-        return value.state() if isinstance(value, FlatGroupState) else value, text
+        return value, text
     if extra == "ignore" and (kept := _without(text, faults)) != text:
         return _read(kind, kept, where)
     validated(lambda: adapter.validate_json(text, strict=strict, extra=extra), where, adapter.json_schema)
@@ -248,7 +243,8 @@ def _parts(value: object) -> Iterable[tuple[object, object]]:
         return value.items()
     if isinstance(value, tuple):
         return enumerate(value)
-    value = _flat(value) if isinstance(value, PoolState) else value
+    if (flat := _FLAT.get(type(value))) is not None:
+        value = flat(value)
     return [(field.name, getattr(value, field.name)) for field in fields(value)] if is_dataclass(value) else ()
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
 from evenkeel.adapters.auto_scaling.autoscaler_status import with_autoscaler_bounds
@@ -36,13 +36,13 @@ from evenkeel.application.errors import (
     EvenkeelError,
     RejectedError,
 )
+from evenkeel.application.rebalancing.ports import Others
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.flavours import AUTO_SCALING
-from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Shoot
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup
 from evenkeel.domain.model.observations import MachineNode, Observation, Skipped
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
-from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.rebalancing.membership.discovery import joined_tags
 from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft, deletion_candidates, doubt_of, marks_left
@@ -126,6 +126,7 @@ class AutoScalingCluster:
         self._described: Sequence[Described] = ()
         self._removals: dict[GroupKey, tuple[str, ...]] = {}  # the machines that the next patch of a group removes
         self._writes_in_turn = False
+        self.others: Mapping[type[Any], Others] = {}
 
     # Reads
 
@@ -246,10 +247,6 @@ class AutoScalingCluster:
             if instance.get("AvailabilityZoneId")
         }
 
-    def shoots(self, namespaces: Collection[str]) -> Mapping[str, Shoot | Reason]:
-        """Return nothing: Auto Scaling groups belong to no Shoot."""
-        return {}
-
     # Writes
 
     def turn_of(self, key: GroupKey) -> str:
@@ -346,10 +343,6 @@ class AutoScalingCluster:
     def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
         """Raise RejectedError: no other object owns the bounds of an Auto Scaling group."""
         raise RejectedError(f"{key} has no owner that is written")
-
-    def write_shoot_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
-        """Raise RejectedError: Auto Scaling groups belong to no Shoot."""
-        raise RejectedError(f"{shoot.ref} was not read: not written")
 
     def show_status(self, place: str, text: str) -> bool:
         """Return False: there is no API server for a ConfigMap."""

@@ -1,24 +1,25 @@
 """Implements the port to a cluster's machine objects. Each method delegates to a reader or a writer."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.client.transport import MOST_BYTES, Allowance
-from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.read.cluster import ClusterObjects, ClusterReader
 from evenkeel.adapters.kubernetes.read.rights import missing_rights
 from evenkeel.adapters.kubernetes.write.marker import Marker
 from evenkeel.adapters.kubernetes.write.patcher import Patcher, identity
 from evenkeel.adapters.kubernetes.write.status import emit_event, write_status
-from evenkeel.application.errors import EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Shoot
+from evenkeel.application.rebalancing.ports import Others
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup
 from evenkeel.domain.model.observations import MachineNode, Observation
 from evenkeel.domain.model.plans import GroupPlan
-from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterPolicy
+
+_NO_OTHERS: Mapping[type[Any], Others] = {}
 
 
 class KubernetesCluster:
@@ -32,15 +33,14 @@ class KubernetesCluster:
         *,
         consistent: bool = True,
         max_bytes: int = MOST_BYTES,
-        garden: Callable[[], Garden] | None = None,
+        others: Mapping[type[Any], Others] = _NO_OTHERS,
     ) -> None:
         """``consistent`` False: a check, which receives at most ``max_bytes``."""
         self._api = api
         self._policy = policy
         self._remaining = remaining
         self._most_bytes = None if consistent else max_bytes
-        self._open_garden = garden
-        self._garden: Garden | None = None  # the garden that ``shoots`` opened last
+        self.others = others
         self._objects = ClusterObjects(members={}, machines={}, skipped=(), fingerprints={})
 
     def _new_reader(self) -> ClusterReader:
@@ -115,22 +115,6 @@ class KubernetesCluster:
     def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
         """Write these bounds to the object that owns the group's bounds."""
         self._patcher.write_owner_numbers(self._objects.members[key], bounds)
-
-    def shoots(self, namespaces: Collection[str]) -> Mapping[str, Shoot | Reason]:
-        """Return the Shoots of a seed's namespaces, or the reasons why they are unreadable."""
-        if self._open_garden is None:
-            return {}
-        try:
-            self._garden = self._open_garden()
-        except EvenkeelError as error:
-            return dict.fromkeys(namespaces, Reason.of(Rule.SHOOT_UNREAD, said=str(error)))
-        return self._garden.shoots(namespaces)
-
-    def write_shoot_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
-        """Write one worker's maximum to its Shoot."""
-        if self._garden is None:
-            raise RejectedError(f"{shoot.ref} was not read: not written")
-        self._garden.write_maximum(shoot, worker, maximum)
 
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         """Create a Kubernetes Event about the group's object."""

@@ -6,8 +6,9 @@ patch would not show a conflict, because the API server answers 422 both to a fa
 quota.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from evenkeel.adapters.kubernetes.objects import (
@@ -21,11 +22,14 @@ from evenkeel.adapters.kubernetes.objects import (
 )
 from evenkeel.adapters.kubernetes.owners.base import ref_of
 from evenkeel.adapters.kubernetes.owners.worker import SHOOT, read_worker
-from evenkeel.application.errors import EvenkeelError, RejectedError
-from evenkeel.domain.model.groups import Shoot, shoot_of_namespace
+from evenkeel.application.errors import EvenkeelError, RejectedError, contained
+from evenkeel.capabilities.relief import ShootRelief
+from evenkeel.domain.model.groups import shoot_of_namespace
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import quote
-from evenkeel.record import ShootRelief
+from evenkeel.domain.relief.model import ReliefStep, Shoot, Shoots
+from evenkeel.domain.relief.relief import shoots_asked_for
 
 if TYPE_CHECKING:  # plans from files read Shoots, and need no client
     from evenkeel.adapters.kubernetes.client.api import KubernetesApi
@@ -43,21 +47,31 @@ _READ_SECONDS = 3.0
 class Garden:
     """The Shoots of one check."""
 
-    def __init__(self, api: "KubernetesApi", relief: ShootRelief, remaining: "Remaining") -> None:
-        self._api = api
+    def __init__(self, open_api: "Callable[[], KubernetesApi]", relief: ShootRelief, remaining: "Remaining") -> None:
+        self._open_api = open_api
         self._relief = relief
         self._remaining = remaining
         self._items: dict[str, Object] = {}  # the Shoots that were read, by ``ref.id``
 
+    def read(self, state: ClusterState, now: datetime) -> Shoots | None:
+        """Return the Shoots that relief needs now, with one request for each. Most checks need none."""
+        namespaces = shoots_asked_for(state, now)
+        return Shoots(of=self.shoots(namespaces)) if namespaces else None
+
     def shoots(self, namespaces: Collection[str]) -> dict[str, Shoot | Reason]:
         """Return for each namespace of a seed its Shoot, or why the Shoot is unreadable. Stops at the first error."""
-        shoots: dict[str, Shoot | Reason] = {}
-        for namespace in sorted(namespaces):
-            try:
-                shoots[namespace] = self._shoot(namespace)
-            except EvenkeelError as error:
-                return dict.fromkeys(namespaces, Reason.of(Rule.SHOOT_UNREAD, said=str(error))) | shoots
-        return shoots
+        found: dict[str, Shoot | Reason] = {}
+
+        def read() -> None:
+            self._api = self._open_api()
+            for namespace in sorted(namespaces):
+                found[namespace] = self._shoot(namespace)
+
+        try:
+            contained("garden", "its Shoots were read", read)
+        except EvenkeelError as error:
+            return dict.fromkeys(namespaces, Reason.of(Rule.SHOOT_UNREAD, said=str(error))) | found
+        return found
 
     def _shoot(self, namespace: str) -> Shoot | Reason:
         place = self._place(namespace)
@@ -82,14 +96,14 @@ class Garden:
             return project, name
         return shoot_of_namespace(namespace)
 
-    def write_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
+    def write(self, step: ReliefStep) -> None:
         """Write one worker's maximum. Raises ConflictError, RejectedError, ClusterUnavailableError, AccessError."""
-        item = self._items[shoot.ref.id]
+        shoot, item = step.shoot, self._items[step.shoot.ref.id]
         version = get_path(item, ("metadata", "resourceVersion"))
         if not isinstance(version, str) or not version:
             raise RejectedError(f"{shoot.ref} has no metadata.resourceVersion: not written")
         workers = [
-            {**entry, "maximum": maximum} if get_path(entry, ("name",)) == worker else entry
+            {**entry, "maximum": step.maximum} if get_path(entry, ("name",)) == step.worker else entry
             for entry in get_path(item, _WORKERS)
         ]
         body: dict[str, Any] = {"metadata": {"resourceVersion": version}, "spec": {"provider": {"workers": workers}}}

@@ -1,4 +1,4 @@
-"""Open and read one cluster: machine objects, Shoots for relief, and workload. An error affects only this cluster."""
+"""Open and read one cluster: machine objects, other objects, and workload. An error affects only this cluster."""
 
 import logging
 from collections.abc import Callable
@@ -15,7 +15,6 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import Workload
-from evenkeel.domain.relief.relief import shoots_asked_for
 from evenkeel.record import ClusterRecord
 
 _log = logging.getLogger("evenkeel.check")
@@ -90,36 +89,20 @@ def observe(  # noqa: PLR0913  the cluster, its state and time, and how much of 
     consistent: bool = True,
     alone: bool = True,
 ) -> tuple[Cluster, Observation]:
-    """Read a cluster, the Shoots that relief needs, and the workload if the record's ``demand`` needs it.
+    """Read a cluster, the other objects that capabilities need, and the workload if the record's ``demand`` needs it.
 
     ``judges_nodes``: as in ``WorkloadCluster.read``; None: no workload is read. Raises as ``observe_cluster`` does, and
     TooLargeError if the cluster is too large for a check that is not ``alone``.
     """
     record, state = stored.record, stored.state
     cluster, observation = observe_cluster(clusters, record, remaining, state, consistent=consistent, alone=alone)
-    observation = _with_shoots(observation, cluster, record, state, now() + observation.clock_skew)
+    for others in cluster.others.values():
+        if (found := others.read(state, now() + observation.clock_skew)) is not None:
+            observation = replace(observation, parts=observation.parts.plus(type(found), found))
     if judges_nodes is None or record.demand_stage is DemandStage.OFF:
         return cluster, observation
     open_it = partial(clusters.open_workload, record, _workload_time(remaining, alone=alone), alone=alone)
     return cluster, with_workload(record.id, open_it, cluster, observation, judges_nodes=judges_nodes, alone=alone)
-
-
-def _with_shoots(
-    observation: Observation, cluster: Cluster, record: ClusterRecord, state: ClusterState, now: datetime
-) -> Observation:
-    """Return the observation with the Shoots that relief needs now.
-
-    Each Shoot is read with one request. Most checks need no Shoot. If the garden cannot be read, the plan reports the
-    error, but still covers the seed's groups.
-    """
-    namespaces = shoots_asked_for(state, now) if record.shoot_relief is not None else ()
-    if not namespaces:
-        return observation
-    try:
-        shoots = contained(record.id, "its Shoots were read", partial(cluster.shoots, namespaces))
-    except EvenkeelError as error:
-        shoots = dict.fromkeys(namespaces, Reason.of(Rule.SHOOT_UNREAD, said=str(error)))
-    return replace(observation, shoots=shoots)
 
 
 def _workload_time(remaining: Remaining, *, alone: bool) -> Remaining:

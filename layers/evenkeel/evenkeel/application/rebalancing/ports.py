@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from evenkeel.application.drill.ports import DrillStore
 from evenkeel.application.incidents.ports import HealthPorts, HealthStore
@@ -19,11 +19,11 @@ from evenkeel.application.ports import (
     sequentially,
 )
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Shoot
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId
 from evenkeel.domain.model.observations import MachineNode, Observation
+from evenkeel.domain.model.parts import Part
 from evenkeel.domain.model.plans import GroupPlan
-from evenkeel.domain.model.reasons import Reason
-from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft
@@ -131,7 +131,7 @@ class ClusterClock:
 
 
 class ClusterReader(Protocol):
-    """Reads one cluster's machine objects. All methods but ``shoots`` raise as ``observe`` does.
+    """Reads one cluster's machine objects. All methods raise as ``observe`` does.
 
     Only ``shows`` may be called before ``observe``.
     """
@@ -152,12 +152,6 @@ class ClusterReader(Protocol):
 
     def nodes(self) -> Mapping[str, MachineNode]:
         """Return the observed groups' nodes, by node name and by the cloud's id."""
-
-    def shoots(self, namespaces: Collection[str]) -> Mapping[str, Shoot | Reason]:
-        """Read the Shoots of these seed namespaces from the garden.
-
-        For an unreadable Shoot, return the reason. This method never raises an error.
-        """
 
 
 class ClusterWriter(Protocol):
@@ -212,9 +206,6 @@ class ClusterWriter(Protocol):
     def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
         """Write these bounds into the object that owns a group's bounds."""
 
-    def write_shoot_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
-        """Write the maximum of one worker of a Shoot. Also raises AccessError."""
-
     def show_status(self, place: str, text: str) -> bool:
         """Write the text to an existing ConfigMap, ``NAMESPACE/NAME``. If that fails, log it and return False."""
 
@@ -222,8 +213,22 @@ class ClusterWriter(Protocol):
         """Send a Kubernetes Event about the group's object, best effort. ``dry_run``: the write is only planned."""
 
 
+class Others(Protocol):
+    """Objects that are no groups, which one capability reads and writes."""
+
+    def read(self, state: ClusterState, now: datetime) -> Part | None:
+        """Return what the capability needs now; None: nothing. The part says why an object is unreadable."""
+
+    def write(self, step: Any) -> None:
+        """Carry out the capability's ``Write``. Raises as ``ClusterWriter`` does, and AccessError."""
+
+
 class Cluster(ClusterReader, ClusterWriter, Protocol):
     """One cluster's machine objects."""
+
+    @property
+    def others(self) -> Mapping[type[Any], Others]:
+        """Return the other objects that the record's capabilities use, by the type of their ``Write``."""
 
 
 class WorkloadCluster(Protocol):

@@ -32,7 +32,6 @@ from evenkeel.domain.model.states import DesiredBounds, GroupState, PoolState
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.domain.rebalancing.journal import closed, opened
-from evenkeel.domain.relief.model import ReliefStep
 from evenkeel.record import ClusterRecord, FixEntry
 from evenkeel.state_records import fenced_zones
 
@@ -96,7 +95,7 @@ class Run:
         try:
             live_pools = [pool for pool in self.plan.pools if not self._is_dry(pool)]
             marked = {pool.id: groups for pool in live_pools if (groups := marked_and_staying(pool, self.run_state))}
-            if self.stored.unfinished or marked or any(pool.changes or ReliefStep in pool.parts for pool in live_pools):
+            if self.stored.unfinished or marked or any(pool.changes or pool.parts.writes for pool in live_pools):
                 self._take_lease(live_pools)
             for pool in self.plan.pools:
                 self._open_journal(pool)
@@ -105,10 +104,9 @@ class Run:
                 for groups in marked.values():
                     conflict |= writer.unmark(groups)
                 conflict |= self._write(writer, live_pools)
-                # Shoots are written last, because a Shoot's maximum takes effect within minutes, and a patch within
-                # seconds.
+                # Other objects are written last, because they take effect within minutes, and patches within seconds.
                 for pool in live_pools:
-                    conflict |= writer.relieve(pool)
+                    conflict |= writer.write_others(pool)
             for pool in self.plan.pools:
                 self._close_journal(pool)
             for refusal in self.plan.refusals:

@@ -1,4 +1,4 @@
-"""Write one plan to a cluster: either agreed fixes, or delete marks, patches and the maximum of a Shoot.
+"""Write one plan to a cluster: either agreed fixes, or delete marks, patches and writes to other objects.
 
 All fences are written before the first machine is marked. A write that shrinks a group does not wait for writes
 to other groups. A write that grows a group starts after all shrinking writes of its pool.
@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from evenkeel.application.errors import (
     AccessError,
@@ -25,6 +26,7 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PublishedB
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.overwritten import Found, found
 from evenkeel.domain.model.owner_intent import desired_bounds_of
+from evenkeel.domain.model.parts import Write
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.second_checks import SECOND_CHECK_AFTER, doubted_since, is_confirmed
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -39,8 +41,6 @@ from evenkeel.domain.rebalancing.writes import (
     patches,
     stage_of,
 )
-from evenkeel.domain.relief.model import Relief, ReliefStep
-from evenkeel.domain.relief.relief import refused
 from evenkeel.record import FixEntry
 from evenkeel.texts.english import sentence, sentences
 
@@ -252,37 +252,36 @@ class Writer:
             patch, decision, write_adopted(pool.adopted.get(str(group.key))), move.id if move and is_step else None
         )
 
-    # A Shoot's maximum
+    # Other objects than groups
 
-    def relieve(self, pool: PoolPlan) -> bool:
-        """Write the maximum of the pool's Shoot, if time is left. Return True if the Shoot has changed since its read.
+    def write_others(self, pool: PoolPlan) -> bool:
+        """Write the pool's other objects, while time is left. Return True if one has changed since its read.
 
-        The maximum is stored before it is written, so that Evenkeel never mistakes it for a number that the Shoot's
-        owner set. Raises StateConflictError.
+        A value is stored before it is written, so that Evenkeel never mistakes it for one that the object's owner set.
+        Raises StateConflictError.
         """
-        step = pool.parts.of(ReliefStep)
-        if step is None or self.is_late():
-            return False
+        return any(self._write_other(pool, step) for step in pool.parts.writes if not self.is_late())
 
-        def store(relief: Relief) -> None:
+    def _write_other(self, pool: PoolPlan, step: Write[Any]) -> bool:
+        def store(part: Any) -> None:
             state = self.run_state.pools.get(pool.id, PoolState())
-            self.run_state.save_pool(pool.id, replace(state, parts=state.parts.plus(Relief, relief)))
+            self.run_state.save_pool(pool.id, replace(state, parts=state.parts.plus(type(part), part)))
 
-        write = partial(self.api.write_shoot_maximum, step.shoot, step.worker, step.maximum)
+        write = partial(self.api.others[type(step)].write, step)
         store(step.before)
         try:
-            contained(self.summary.cluster, "its Shoot was written", write)
+            contained(self.summary.cluster, f"{step.name} was written", write)
         except ConflictError:
             return True
         except RejectedError as error:
-            _log.error("Shoot not written: %s", error, extra={"cluster": self.summary.cluster})
-            store(refused(step, str(error), self.clock.now()))
+            _log.error("not written: %s", error, extra={"cluster": self.summary.cluster})
+            store(step.refused(str(error), self.clock.now()))
             return False
-        except (ClusterUnavailableError, AccessError) as error:  # the garden failed; the next check reads the Shoot
-            _log.error("Shoot not written: %s", error, extra={"cluster": self.summary.cluster})
+        except (ClusterUnavailableError, AccessError) as error:  # its API failed; the next check reads it again
+            _log.error("not written: %s", error, extra={"cluster": self.summary.cluster})
             self.summary.doubtful = True
             return False
-        self.summary.writes.append(f"{step.shoot.ref}, {step.worker}")
+        self.summary.writes.append(step.name)
         store(step.after)
         return False
 

@@ -175,22 +175,6 @@ class ShootWorker:
     zones: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shoot:
-    """The parts of a Gardener Shoot that relief needs (``domain.relief.relief``)."""
-
-    ref: OwnerRef
-    workers: tuple[ShootWorker, ...]
-    generation: int = 0
-    observed: bool = True  # True: gardenlet has processed the newest generation
-    obstacle: Reason | None = None  # why Evenkeel does not write to the Shoot now; None: it may write
-    most_nodes: int | None = None  # limits.maxNodesTotal of its CloudProfile; None: no limit, or unknown
-
-    def worker(self, name: str) -> ShootWorker | None:
-        """Return the worker with this name; None: there is no such worker, or its minimum or maximum is unreadable."""
-        return next((worker for worker in self.workers if worker.name == name), None)
-
-
 def shoot_of_namespace(namespace: str) -> tuple[str, str] | None:
     """Return the namespace and name of the Shoot to which a seed's namespace shoot--<project>--<name> belongs.
 

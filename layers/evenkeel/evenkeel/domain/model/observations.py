@@ -1,11 +1,11 @@
 """One complete reading of a cluster: its node groups and, on request, its pods and nodes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Shoot
+from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
+from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.states import ClusterState
@@ -29,8 +29,7 @@ class Observation:
 
     groups: tuple[NodeGroup, ...]
     skipped: tuple[Skipped, ...] = ()
-    # Namespace in the seed -> the Shoot that relief needs, or the reason why this Shoot could not be read.
-    shoots: Mapping[str, Shoot | Reason] = field(default_factory=dict)
+    parts: Parts = field(default_factory=Parts)  # what capabilities have read of other objects
     workload: Workload | None = None  # pods and nodes of the workload cluster; None: not requested, or not read
     workload_unread: Reason | None = None  # why a requested workload was not read; None: it was, or was not requested
     # The API server's clock minus Evenkeel's. Zero: both clocks agree, or the server's time is unknown.

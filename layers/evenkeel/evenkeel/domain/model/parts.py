@@ -5,6 +5,7 @@ So a shared class names no capability, and a capability that is deleted leaves n
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
 from evenkeel.domain.model.groups import Bounds
@@ -32,12 +33,30 @@ class Part:
         return None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Write(Part, Generic[_Part]):
+    """A write to an object that is no group, and the part of the pool's state to store before and after it."""
+
+    name: str  # what is written, as the summary of a run names it
+    before: _Part
+    after: _Part
+
+    def refused(self, message: str, now: datetime, /) -> _Part:
+        """Return the part to store if the API has refused the write with this message."""
+        raise NotImplementedError
+
+
 class Parts(dict[type[Any], Any]):
     """The parts of an object, at most one of each type. Only drafts change; other classes keep their parts."""
 
     def of(self, kind: type[_Part]) -> _Part | None:
         """Return the part of a type; None: there is none."""
         return cast("_Part | None", self.get(kind))
+
+    @property
+    def writes(self) -> "tuple[Write[Any], ...]":
+        """Return the writes among these parts."""
+        return tuple(part for part in self.values() if isinstance(part, Write))
 
     def plus(self, kind: type[_Part], part: _Part | None) -> "Parts":
         """Return these parts with the part of a type; None: without it."""

@@ -106,7 +106,6 @@ class Policy:
     # Name or id of a paused pool -> the end of the pause; None: the pause has no end.
     paused: Mapping[str, datetime | None] = field(default_factory=dict)
     pins_fenced: bool = False  # True: owners set fixed replicas for fenced groups (HyperShift's NodePools)
-    shoot_relief: bool = False  # True: Evenkeel raises a Shoot's maximum while zones are dead
     # If one of the next two fields is True, a plan raises the bounds that Evenkeel had lowered, so that autoscalers can
     # order again.
     is_paused: bool = False  # the whole cluster is paused

@@ -1,11 +1,16 @@
 """Relief by a Shoot's maximum: its stored state and its write (``domain.relief.relief``)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from evenkeel.domain.model.groups import Bounds, Shoot
-from evenkeel.domain.model.parts import Part
+from evenkeel.domain.model.groups import Bounds, OwnerRef, ShootWorker
+from evenkeel.domain.model.parts import Part, Setting, Write
+from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.values import read_flag
+
+# True: Evenkeel raises a Shoot's maximum while zones are dead.
+SHOOT_RELIEF = Setting(name="shoot_relief", read=read_flag, default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +70,43 @@ class Relief(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReliefStep(Part):
-    """A write of a worker's maximum in a Shoot, with the relief to store before and after it."""
+class Shoot:
+    """The parts of a Gardener Shoot that relief needs."""
+
+    ref: OwnerRef
+    workers: tuple[ShootWorker, ...]
+    generation: int = 0
+    observed: bool = True  # True: gardenlet has processed the newest generation
+    obstacle: Reason | None = None  # why Evenkeel does not write to the Shoot now; None: it may write
+    most_nodes: int | None = None  # limits.maxNodesTotal of its CloudProfile; None: no limit, or unknown
+
+    def worker(self, name: str) -> ShootWorker | None:
+        """Return the worker with this name; None: there is no such worker, or its minimum or maximum is unreadable."""
+        return next((worker for worker in self.workers if worker.name == name), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shoots(Part):
+    """The Shoots that a check has read."""
+
+    # Namespace in the seed -> its Shoot, or the reason why the Shoot could not be read.
+    of: Mapping[str, Shoot | Reason] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReliefStep(Write[Relief]):
+    """A write of a worker's maximum in a Shoot."""
 
     shoot: Shoot
     worker: str
     maximum: int
-    before: Relief
-    after: Relief
 
     @property
     def reported(self) -> Mapping[str, object]:
         """Return the new maximum."""
         return {"relief": self.maximum}
+
+    def refused(self, message: str, now: datetime, /) -> Relief:
+        """Return the relief with the refused maximum."""
+        refusal = RefusedMaximum(number=self.maximum, generation=self.shoot.generation, at=now, message=message[:300])
+        return replace(self.before, refused=refusal)

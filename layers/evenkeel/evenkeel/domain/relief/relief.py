@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from evenkeel.domain.model.groups import GroupKey, OwnerRef, Shoot, ShootWorker, State
+from evenkeel.domain.model.groups import GroupKey, OwnerRef, ShootWorker, State
 from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.overwritten import Found, found
@@ -30,7 +30,7 @@ from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 from evenkeel.domain.rebalancing.restore import is_restored
-from evenkeel.domain.relief.model import RefusedMaximum, Relief, ReliefStep
+from evenkeel.domain.relief.model import SHOOT_RELIEF, Relief, ReliefStep, Shoot, Shoots
 
 # How long a zone must be dead before a write, and the least time between two writes. It equals the first backoff, so
 # that a short failure does not restart cluster-autoscaler. A write takes effect within this time.
@@ -87,10 +87,11 @@ def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]
     the restored maximum deletes no node.
     """
     policy, now, before = check.policy, check.now, planned.next_state.parts.of(Relief)
-    if before is None and not policy.shoot_relief:
+    is_requested = SHOOT_RELIEF.of(policy.settings.own)
+    if before is None and not is_requested:
         return planned, None
     restored = is_restored(planned.id, policy)
-    on = policy.shoot_relief and not restored
+    on = is_requested and not restored
     if (before is None and not on) or not (
         planned.mode.judged or restored
     ):  # the list of groups may be incomplete, so the relief remains unchanged
@@ -103,7 +104,7 @@ def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]
         waits = Reason.of(Rule.RELIEF_WAITS, zones=tuple(sorted(relief.dead)), until=begins)
         return _storing(planned, relief, waits), begins
     owner = _only_owner(planned)
-    shoot = check.observation.shoots.get(planned.id.namespace)
+    shoot = (check.observation.parts.of(Shoots) or Shoots()).of.get(planned.id.namespace)
     ended = Relief(dead=relief.dead) if relief.dead else None
     if shoot is None and relief.begun and _has_followed(relief, _copied(planned), now):
         return _storing(planned, ended), None
@@ -113,12 +114,6 @@ def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]
     if worker is None or (relief.begun and relief.owner != _id_of(shoot, worker)):
         return _storing(planned, ended), None  # a recreated Shoot or worker has no maximum that Evenkeel wrote
     return _Case(planned, shoot, worker, now, on).decide(relief)
-
-
-def refused(step: ReliefStep, message: str, now: datetime) -> Relief:
-    """Return the relief to store after the garden's API has refused the step's maximum with this message."""
-    refusal = RefusedMaximum(number=step.maximum, generation=step.shoot.generation, at=now, message=message[:300])
-    return replace(step.before, refused=refusal)
 
 
 def _id_of(shoot: Shoot, worker: ShootWorker) -> str:
@@ -395,4 +390,11 @@ class _Case:
             restored=not is_ours,
         )
         after = replace(before, last_known=number, refused=None)
-        return ReliefStep(shoot=self.shoot, worker=self.worker.name, maximum=number, before=before, after=after)
+        return ReliefStep(
+            name=f"{self.shoot.ref}, {self.worker.name}",
+            shoot=self.shoot,
+            worker=self.worker.name,
+            maximum=number,
+            before=before,
+            after=after,
+        )

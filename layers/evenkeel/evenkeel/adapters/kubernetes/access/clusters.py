@@ -34,7 +34,9 @@ from evenkeel.adapters.ttl_cache import Shared
 from evenkeel.application.errors import AccessError
 from evenkeel.application.fleet.tokens import TokenVault
 from evenkeel.application.ports import Clock, Remaining
+from evenkeel.application.rebalancing.ports import Others
 from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.relief.model import ReliefStep
 from evenkeel.record import ClusterRecord
 
 if TYPE_CHECKING:
@@ -103,7 +105,7 @@ class RecordedClusters:
             remaining,
             consistent=consistent,
             max_bytes=MOST_BYTES if alone else MOST_BYTES_BESIDE_OTHERS,
-            garden=self._garden_of(record, remaining),
+            others=self._others_of(record, remaining),
         )
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> "KubernetesWorkload":
@@ -159,13 +161,14 @@ class RecordedClusters:
             for name, access in accesses.items()
         )
 
-    def _garden_of(self, record: ClusterRecord, remaining: Remaining) -> Callable[[], Garden] | None:
-        """Return the function that opens the garden of a seed; None where the record does not request relief."""
+    def _others_of(self, record: ClusterRecord, remaining: Remaining) -> Mapping[type[Any], Others]:
+        """Return the other objects that the record's capabilities use: the Shoots of a seed, for relief."""
         relief = record.shoot_relief
         access = None if relief is None else relief.garden
         if relief is None or access is None:
-            return None
-        return lambda: Garden(self._connected(_garden_name(record), access, remaining), relief, remaining)
+            return {}
+        open_garden = partial(self._connected, _garden_name(record), access, remaining)
+        return {ReliefStep: Garden(open_garden, relief, remaining)}
 
     def _connected(self, name: str, access: Access, remaining: Remaining) -> KubernetesApi:
         opened = self._opened.get(name)
