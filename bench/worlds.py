@@ -19,14 +19,11 @@ from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE, LAX_GREEDY
 from tests import stories
-from tests.big_outage import BigOutage
-from tests.liveness.cases import Case, Demand, drawn
-from tests.liveness.simulation import Result, simulate
-from tests.outages import (
+from tests.integration.test_big_outage import BigOutage
+from tests.integration.test_outages import (
     FLAVOURS,
     PLACES,
     Play,
-    Who,
     away,
     by_chance,
     certain,
@@ -35,8 +32,11 @@ from tests.outages import (
     windows,
     worse,
 )
-from tests.outages import Result as Outcome
-from tests.storms import STORMS
+from tests.integration.test_outages import Result as Outcome
+from tests.integration.test_storms import STORMS
+from tests.liveness.cases import Case, Demand, drawn
+from tests.liveness.simulation import Result, simulate
+from tests.timed import Who
 from tests.world import HOUR
 
 BOOTS = (8, 60, 240)  # seconds

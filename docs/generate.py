@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from html import escape
 from inspect import Parameter, getsource, signature
 from itertools import pairwise
@@ -105,25 +105,36 @@ A record with every field that you can set:
 """
 
 
-def pages() -> dict[str, str]:
-    """Return the generated pages: the path below docs/reference, and the text."""
-    schemas = {"record": record_schema(), "fleet": fleet_schema()}
-    for name, document in {"decision": DecisionDocument, "plan": PlanDocument}.items():
-        schema = TypeAdapter(document).json_schema(by_alias=True, mode="serialization")
-        schemas[name] = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+def pages() -> dict[str, Callable[[], str]]:
+    """Return what makes each generated page, by the path below docs/reference."""
+    schemas: dict[str, Callable[[], Mapping[str, Any]]] = {
+        "record": record_schema,
+        "fleet": fleet_schema,
+        "decision": lambda: _schema(DecisionDocument),
+        "plan": lambda: _schema(PlanDocument),
+    }
     return {
-        "cli.md": _cli(),
-        "record.md": _record(),
-        COST: _cost(),
-        PAGE_OF_RUNBOOKS: _runbooks(),
-        **{f"schemas/{name}.schema.json": json.dumps(schema, indent=1) + "\n" for name, schema in schemas.items()},
+        "cli.md": _cli,
+        "record.md": _record,
+        COST: _cost,
+        PAGE_OF_RUNBOOKS: _runbooks,
+        **{f"schemas/{name}.schema.json": partial(_json, schema) for name, schema in schemas.items()},
     }
 
 
 def main() -> None:
     """Write the pages."""
-    for name, text in pages().items():
-        (REFERENCE / name).write_text(text, encoding="utf-8")
+    for name, page in pages().items():
+        (REFERENCE / name).write_text(page(), encoding="utf-8")
+
+
+def _schema(document: Any) -> Mapping[str, Any]:
+    schema = TypeAdapter(document).json_schema(by_alias=True, mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _json(schema: Callable[[], Mapping[str, Any]]) -> str:
+    return json.dumps(schema(), indent=1) + "\n"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -370,7 +381,7 @@ def _section(
     title: str, lead: str, model: type[BaseModel], names: Sequence[str], nested: dict[type[BaseModel], str]
 ) -> list[str]:
     """Return a heading, a sentence and the list of these fields. Adds the models of the fields to ``nested``."""
-    schema, comments, defaults = model.model_json_schema(), _comments(model), _defaults(model)
+    schema, comments, defaults = _schema_of(model), _comments(model), _defaults(model)
     defs = schema.get("$defs", {})
     rows = []
     for name in names:
@@ -392,9 +403,14 @@ def _section(
 
 
 @cache
+def _schema_of(model: type[BaseModel]) -> Mapping[str, Any]:
+    return model.model_json_schema()
+
+
+@cache
 def _meaning(model: type[BaseModel], name: str) -> str:
     """Return the description of a field as a sentence, with its other names."""
-    schema, (comment, _) = model.model_json_schema(), _split(_comments(model).get(name, ""))
+    schema, (comment, _) = _schema_of(model), _split(_comments(model).get(name, ""))
     field = schema["properties"][_written(model, name)]
     return _sentence(_description(field) or comment or _enum_description(field, schema.get("$defs", {}))) + _alias(name)
 

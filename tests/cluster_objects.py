@@ -17,8 +17,7 @@ class ClusterObjects:
     cluster_class = False
 
     def __init__(self, cluster: Cluster) -> None:
-        (pool,) = cluster.pools.values()
-        self.zones = tuple(pool.zones)
+        self.zones = tuple(cluster.cloud.zones)
         self.flavour = cluster.flavour
         self.machine_api = FLAVOURS[cluster.flavour]
         self.namespace = cluster.namespace

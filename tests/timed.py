@@ -1,4 +1,4 @@
-"""A stack over simulated time: what SQS and Lambda do with requests for checks, without either and without waiting."""
+"""A stack over simulated time, with what SQS and Lambda do, and a timetable of what happens beside it."""
 
 import heapq
 import random
@@ -6,35 +6,79 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from evenkeel.application.actions.ports import ActionStore
-from evenkeel.application.ports import Clock, Queue
+from evenkeel.application.ports import CheckResult, Clock, Queue
+from evenkeel.application.rebalancing.events import Failure
 from evenkeel.application.rebalancing.failure import RecordFailure
 from evenkeel.application.rebalancing.ports import Clusters
 from evenkeel.application.rebalancing.rebalance import Rebalance
-from evenkeel.domain.fleet.check_times import Chunk
+from evenkeel.domain.fleet.check_times import Chunk, SteadyState
 from tests.fakes import FakeBus, InMemoryStore, plenty
 
 _DEDUPLICATED = timedelta(minutes=5)
+#: from a refused launch to the function that receives it: exporter, EventBridge and Lambda
+_TRAVEL = timedelta(seconds=2)
+
+
+class Who(StrEnum):
+    """Who manages a pool."""
+
+    EVENTS = "with events"
+    SCANS = "scans of 60 s only"
+    NOBODY = "no Evenkeel"
+
+
+class Timetable:
+    """What happens at which second, once or again and again."""
+
+    def __init__(self) -> None:
+        self._once: list[tuple[int, Callable[[], object]]] = []
+        self._again: list[tuple[int, int, Callable[[], object]]] = []
+
+    def at(self, second: int, act: Callable[[], object]) -> None:
+        self._once.append((second, act))
+
+    def every(self, seconds: int, act: Callable[[], object], first: int = 0) -> None:
+        self._again.append((seconds, first, act))
+
+    def happen(self, second: int) -> None:
+        """Let happen what is due: what happens once goes first."""
+        due = [act for when, act in self._once if when <= second]
+        self._once = [(when, act) for when, act in self._once if when > second]
+        due += [act for seconds, first, act in self._again if second % seconds == first]
+        for act in due:
+            act()
 
 
 @dataclass
 class TimedQueue:
     """Both queues. Requests with one deduplication id within five minutes are one; of a cluster, the first goes first.
 
-    ``sent`` counts messages by reason, also those that are one with another: each is paid for.
+    ``sent`` counts messages by reason, also those that are one with another: each is paid for. ``found`` is what the
+    last request of a cluster for a reason passes on of its check.
     """
 
     clock: Clock
     sent: Counter[str] = field(default_factory=Counter)
+    found: dict[tuple[str, str], tuple[CheckResult | None, SteadyState | None]] = field(default_factory=dict)
     _waiting: dict[str, deque[str]] = field(default_factory=dict)
     _seen: dict[str, datetime] = field(default_factory=dict)
     _delayed: list[tuple[datetime, int, str, str]] = field(default_factory=list)
     _delayed_ever: int = 0
 
-    def request(self, cluster: str, reason: str, deduplication: str) -> None:
+    def request(
+        self,
+        cluster: str,
+        reason: str,
+        deduplication: str,
+        found: CheckResult | None = None,
+        steady: SteadyState | None = None,
+    ) -> None:
         self.sent[reason] += 1
+        self.found[cluster, reason] = found, steady
         now = self.clock.now()
         seen = self._seen.get(deduplication)
         if seen is None or now >= seen + _DEDUPLICATED:
@@ -72,22 +116,61 @@ def worker(store: ActionStore, clusters: Clusters, clock: Clock, queue: Queue, *
     return Rebalance(store=store, clusters=clusters, clock=clock, queue=queue, **given)
 
 
-class TimedStack:
-    """Table and queues, the function that receives failures, and one check per cluster and second."""
+class TimedWorld:
+    """Our functions beside clusters, second by second: a script, scans, failures that arrive, one check per cluster.
 
-    def __init__(self, clusters: Clusters, clock: Clock, store: InMemoryStore) -> None:
-        self.store = store
+    ``checks`` are the second and the cluster of each check.
+    """
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        clock: Any,
+        store: InMemoryStore,
+        *,
+        who: Who = Who.EVENTS,
+        names: Iterable[str] = ("demo",),
+    ) -> None:
+        self.clock, self.store, self.names = clock, store, names
+        self.second, self.script = 0, Timetable()
         self.queue = TimedQueue(clock)
         self.receive = RecordFailure(store=store, queue=self.queue, clock=clock)
-        self._rebalance = worker(store, clusters, clock, self.queue)
+        self.rebalance = worker(store, clusters, clock, self.queue)
+        self.checks: list[tuple[int, str]] = []
+        self._who = who
+        self._reported: deque[tuple[datetime, Failure]] = deque()
 
-    def scan(self, second: int, clusters: Iterable[str] = ("demo",)) -> None:
-        if second % 60 == 0:
-            for name in clusters:
-                self.queue.request(name, "scan", f"scan-{name}-{second}")
+    def pass_time(self, time: timedelta) -> None:
+        self.clock.at += time
 
-    def check(self, before: Callable[[str], None]) -> None:
-        """The checks that are due in this second; ``before`` each of them, its cluster is named."""
+    def live(self, seconds: int = 1) -> None:
+        """Let time pass without our functions."""
+        self.second += seconds
+        self.pass_time(timedelta(seconds=seconds))
+        self.script.happen(self.second)
+
+    def step(self, seconds: int = 1) -> None:
+        """Let time pass, and carry out the scan, the events and the checks that are due then."""
+        self.live(seconds)
+        if self._who is Who.NOBODY:
+            return
+        if self.second % 60 == 0:
+            self.scan()
+        while self._reported and self._reported[0][0] <= self.clock.now():
+            _, failure = self._reported.popleft()
+            if self._who is Who.EVENTS:
+                self.receive(failure)
         for cluster, why in self.queue.next_checks():
-            before(cluster)
-            self._rebalance(cluster, why, plenty)
+            self.checks.append((self.second, cluster))
+            self.check(cluster, why)
+
+    def report(self, failure: Failure) -> None:
+        """Let an event about a failure arrive a little later."""
+        self._reported.append((self.clock.now() + _TRAVEL, failure))
+
+    def scan(self) -> None:
+        for name in self.names:
+            self.queue.request(name, "scan", f"scan-{name}-{self.second}")
+
+    def check(self, cluster: str, why: str) -> None:
+        self.rebalance(cluster, why, plenty, *self.queue.found[cluster, why])

@@ -7,10 +7,9 @@ import pytest
 from evenkeel_cli.simulation.engine import STATIC, Run, variants_of
 from evenkeel_cli.simulation.scenario import read_scenario
 from sandbox.auto_scaling.behavior import Behavior
-from tests.autoscaling_outages import PODS, Outage, Result, play
-from tests.outages import Who
+from tests.integration.test_auto_scaling_outages import APPEAR, PODS, Outage, Result, play
+from tests.timed import Who
 
-_APPEAR = 130  # the second in which the pods appear
 _OUTAGES = [
     Outage(zones=zones, seconds=seconds, loop=loop, version=version)
     for (zones, seconds), loop, version in product([(1, 0), (2, 0), (3, 90)], (10, 30), ((1, 24), (1, 36)))
@@ -20,8 +19,8 @@ _OUTAGES = [
 def simulated(outage: Outage) -> Result:
     """Play the outage as a scenario."""
     launch = f"{int(Behavior().launch.total_seconds())}s"
-    ends = [{"at": f"{_APPEAR + outage.seconds}s"}] if outage.seconds else []
-    refusing = [{"at": "0s"}, {"at": f"{_APPEAR}s", "nodes": 0}, *ends]
+    ends = [{"at": f"{APPEAR + outage.seconds}s"}] if outage.seconds else []
+    refusing = [{"at": "0s"}, {"at": f"{APPEAR}s", "nodes": 0}, *ends]
     scenario = read_scenario(
         {
             "name": "outage",
@@ -38,7 +37,7 @@ def simulated(outage: Outage) -> Result:
                 for number, zone in enumerate("abc")
             ],
             "pools": [{"name": "workers", "max": 12}],
-            "demand": [{"nodes": [{"at": "0s", "nodes": 0}, {"at": f"{_APPEAR}s", "nodes": PODS}]}],
+            "demand": [{"nodes": [{"at": "0s", "nodes": 0}, {"at": f"{APPEAR}s", "nodes": PODS}]}],
             "autoscaler": {"loop": f"{outage.loop}s", "version": f"{outage.version[0]}.{outage.version[1]}"},
         },
         "outage.yaml",
@@ -47,7 +46,7 @@ def simulated(outage: Outage) -> Result:
     nodes = [(shot.at, sum(group.running for group in shot.groups)) for shot in Run(scenario, variant)().snapshots]
     most = max(number for _, number in nodes)
     first = next(at for at, number in nodes if number == most)
-    return Result(nodes=min(PODS, most), after=first - _APPEAR, ended=0)
+    return Result(nodes=min(PODS, most), after=first - APPEAR, ended=0)
 
 
 @pytest.mark.parametrize("outage", _OUTAGES, ids=str)
