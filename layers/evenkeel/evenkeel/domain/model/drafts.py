@@ -66,7 +66,8 @@ class HealthDraft:
     # True: the failure of a fenced group concerns only this zone, so other zones may get the stuck replicas.
     moves_elsewhere: bool = True
     fence_ends: datetime | None = None  # None: there is no fence, or its end is unknown
-    refused_since: datetime | None = None  # since when launches of a fenced group fail; None: unknown
+    # Since when launches of a fenced group fail that the autoscaler gives up (``GIVEN_UP_WITHIN``). None: unknown.
+    refused_since: datetime | None = None
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
     is_drilled: bool = False  # True: a drill fences the zone
     # True: the group is fenced for a lasting cause: its zone does not offer the machine type, or is left.

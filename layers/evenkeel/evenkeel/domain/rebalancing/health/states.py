@@ -263,10 +263,11 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
         return
     draft.health.moves_elsewhere = health.impaired_until is not None or failure.failure_class.moves_elsewhere
     ends = [end for end in (failure.backoff_until, health.impaired_until) if end is not None and end > now]
-    draft.health.fence_ends = max(ends, default=_retries_until(health.state, now))
-    if (since := health.state.arrivals.waiting_since) is not None:
+    draft.health.fence_ends = max(ends) if ends else _retries_until(health.state, now)
+    within, since = GIVEN_UP_WITHIN.get(group.key.flavour), health.state.arrivals.waiting_since
+    if within is not None and since is not None:
         # The wait begins with a check, which is later than the refusal that it has found.
-        earliest = since - GIVEN_UP_WITHIN.get(group.key.flavour, timedelta(0))
+        earliest = since - within
         draft.health.refused_since = next((report for report in failure.reports if report >= earliest), since)
     if group.ours.published is None or group.ours.published.state is not State.FENCED:
         draft.failed_at = failure.last_failure
