@@ -139,7 +139,7 @@ def observe_running(
     One fresh machine ends a fence early, and the group is then probing. One further machine with a node is a success,
     and the group is then healthy.
     """
-    found = state_at(state, now, None, policy)
+    found = state_at(state, now, policy)
     if found is State.HEALTHY:
         return state
     failure, arrivals, seen = state.failure, state.arrivals, state.arrivals.running_seen
@@ -156,11 +156,9 @@ def observe_running(
     return state if arrivals is state.arrivals else changed(state, failure=failure, arrivals=arrivals)
 
 
-def state_at(state: GroupState | None, now: datetime, impaired_until: datetime | None, policy: BackoffPolicy) -> State:
-    """Return healthy, fenced or probing. An impaired zone fences every group in it, whatever the group's own state."""
-    if impaired_until is not None and now < impaired_until:
-        return State.FENCED
-    if state is None or _is_forgotten(state, now, policy):
+def state_at(state: GroupState, now: datetime, policy: BackoffPolicy) -> State:
+    """Return healthy, fenced or probing, by the group's failures and successes."""
+    if _is_forgotten(state, now, policy):
         return State.HEALTHY
     until = state.failure.backoff_until
     if until is not None and now <= until and not state.fence_ended:
@@ -189,12 +187,16 @@ def impaired_until(group: NodeGroup, zones: Mapping[str, datetime], now: datetim
 
 
 def own_state(
-    group: NodeGroup, state: GroupState | None, now: datetime, impaired: datetime | None, policy: BackoffPolicy
+    group: NodeGroup, state: GroupState, now: datetime, impaired: datetime | None, policy: BackoffPolicy
 ) -> State:
-    """Return the group's state without regard to its nodes and to the other groups of its pool."""
-    if group.frozen_because is not None or (state is not None and state.contest.is_frozen):
+    """Return the group's state without regard to its nodes and to the other groups of its pool.
+
+    An impaired zone fences every group in it.
+    """
+    if group.frozen_because is not None or state.contest.is_frozen:
         return State.FROZEN
-    return State.FENCED if group.status.launches_stopped is not None else state_at(state, now, impaired, policy)
+    is_closed = group.status.launches_stopped is not None or impaired is not None
+    return State.FENCED if is_closed else state_at(state, now, policy)
 
 
 def backoff_of(key: GroupKey, pools: Mapping[PoolId, PoolState], policy: Policy) -> BackoffPolicy:

@@ -26,7 +26,7 @@ from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.provision_times import FEWEST, SHORTEST, ProvisionTimes
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.states import UNKNOWN, GroupState, PoolState
 from evenkeel.domain.rebalancing.health.waiting import is_awaited
 
 _LONE = 1.5  # how much longer a lone machine waits, and what a machine that was given up counts
@@ -61,7 +61,7 @@ def order_timeout(pool: AnyPool, group: NodeGroup, now: datetime) -> timedelta:
     return min(most, max(learned, group.options.provision_timeout or timedelta(0)))
 
 
-def machine_timeout(pool: AnyPool, group: NodeGroup, state: GroupState | None, now: datetime) -> timedelta:
+def machine_timeout(pool: AnyPool, group: NodeGroup, state: GroupState, now: datetime) -> timedelta:
     """Return the age from which a machine without a node is late: in a silent group, that of the silent order.
 
     A machine that was given up stays late, although it makes the learned timeout longer.
@@ -97,7 +97,7 @@ def learn(
     for group in pool.groups if learns and not (needs_nodes and (workload is None or not workload.nodes)) else ():
         kind, key = kind_of(group), str(group.key)
         if kind and group.machines:
-            refused = before.get(group.key, GroupState()).failure.refused
+            refused = before.get(group.key, UNKNOWN).failure.refused
             found, last, without = _count(pool, group, check, _counted_until(pool, group, check.now), refused)
             untimed += without
             if found:
@@ -120,8 +120,8 @@ def _count(
     The time of a machine that was ``refused`` says how long its zone had no capacity. A node without times counts as
     seen, so that it is reported once. None: no machine was seen.
     """
-    now, joined = check.now, _joined(group, check)
-    silent = order_timeout(pool, group, now) if _is_silent(check.state.groups.get(group.key)) else timedelta.max
+    now, joined, state = check.now, _joined(group, check), check.state.groups.get(group.key, UNKNOWN)
+    silent = order_timeout(pool, group, now) if _is_silent(state) else timedelta.max
     given_up = {machine.name for machine in _late(group, now, silent) if machine.failure is None}
     waits = {machine.name for machine in _awaited(group)}.difference(given_up).union(group.status.never_ready)
     awaited = [machine for machine in group.machines or () if machine.name in waits]
@@ -165,8 +165,8 @@ def _joined(group: NodeGroup, check: Check) -> Mapping[str, datetime]:
     return joined
 
 
-def _is_silent(state: GroupState | None) -> bool:
-    return state is not None and state.is_failing and state.failure.failure_class is FailureClass.TIMEOUT
+def _is_silent(state: GroupState) -> bool:
+    return state.is_failing and state.failure.failure_class is FailureClass.TIMEOUT
 
 
 def _is_dated(at: datetime, now: datetime) -> bool:

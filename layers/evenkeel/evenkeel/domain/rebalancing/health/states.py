@@ -114,7 +114,7 @@ def without_drill(state: ClusterState) -> ClusterState:
 
 
 def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime) -> _Health:
-    stored = state.groups.get(group.key)
+    stored = state.groups.get(group.key, UNKNOWN)
     impaired = impaired_until(group, state.zones, now)
     own = own_state(group, stored, now, impaired, pool.settings.backoff)
     if own is State.PROBING and _retries_until(stored, now) is not None:
@@ -125,23 +125,21 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
         may_probe = pool.settings.autoscaler and unhealthy.facts.get("tried") == 0
         probes = may_probe and now >= _probe_at(stored, now)
         own = State.PROBING if probes else State.UNHEALTHY
-    return _Health(group, stored or UNKNOWN, impaired, own)
+    return _Health(group, stored, impaired, own)
 
 
-def _retries_until(state: GroupState | None, now: datetime) -> datetime | None:
+def _retries_until(state: GroupState, now: datetime) -> datetime | None:
     """Return until when a failing group stays fenced because a write was refused; None: no write was.
 
     Its stuck replicas are given up only while it is fenced. Without this, they would stay until the zone fails again,
     which takes MCM its whole creation timeout.
     """
-    refused_at = None if state is None or not state.is_failing else state.contest.write_refused_at
-    return held_until(refused_at, now, _RETRIED_WITHIN)
+    return held_until(state.contest.write_refused_at, now, _RETRIED_WITHIN) if state.is_failing else None
 
 
-def _probe_at(state: GroupState | None, now: datetime) -> datetime:
+def _probe_at(state: GroupState, now: datetime) -> datetime:
     """Return when an autoscaler may order one node in an unhealthy group."""
-    since = None if state is None else state.unhealthy_since
-    return (since or now) + PROBE_AFTER
+    return (state.unhealthy_since or now) + PROBE_AFTER
 
 
 def _may_grow(group: NodeGroup, state: State, *, autoscaler: bool) -> bool:
