@@ -391,7 +391,7 @@ def _group(planned: GroupDocument, plan: GroupPlan, pool: PoolPlan, preview: Pre
     since, until = preview.span(pool, plan)
     state = preview.state_of(plan.group.key)
     failure = None
-    if state is not None and state.failure.last_failure is not None:
+    if state.failure.last_failure is not None:
         failure = GroupFailure(
             failure_class=state.failure.failure_class.value,
             failures=state.failure.failures,

@@ -158,26 +158,13 @@ def observe_running(
 
 def state_at(state: GroupState, now: datetime, policy: BackoffPolicy) -> State:
     """Return healthy, fenced or probing, by the group's failures and successes."""
-    if _is_forgotten(state, now, policy):
+    failed, until = state.failure.last_failure, state.failure.backoff_until
+    # A backoff that is longer than the policy's longest is not forgotten before it is over.
+    if failed is None or policy.is_forgotten(failed if until is None else max(failed, until - policy.longest), now):
         return State.HEALTHY
-    until = state.failure.backoff_until
     if until is not None and now <= until and not state.fence_ended:
         return State.FENCED
     return State.PROBING if state.is_failing else State.HEALTHY
-
-
-def is_failing_at(state: GroupState, now: datetime, policy: BackoffPolicy) -> bool:
-    """Return True if the group has had no success since its last failure, which is not forgotten."""
-    return state.is_failing and not _is_forgotten(state, now, policy)
-
-
-def _is_forgotten(state: GroupState, now: datetime, policy: BackoffPolicy) -> bool:
-    """Return True if the group never failed, or so long ago that it does not count."""
-    failed, until = state.failure.last_failure, state.failure.backoff_until
-    if failed is None:
-        return True
-    # A backoff that is longer than the policy's longest is not forgotten before it is over.
-    return policy.is_forgotten(failed if until is None else max(failed, until - policy.longest), now)
 
 
 def impaired_until(group: NodeGroup, zones: Mapping[str, datetime], now: datetime) -> datetime | None:

@@ -237,11 +237,8 @@ def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
 
 def _held(refused: Sequence[Machine]) -> int:
     """Return the number of machines that report a quota or configuration failure, whatever the cause of the fence."""
-    return sum([not _moves_elsewhere(machine) for machine in refused])
-
-
-def _moves_elsewhere(machine: Machine) -> bool:
-    return machine.failure is not None and class_of(machine.failure).moves_elsewhere
+    failures = [machine.failure for machine in refused if machine.failure is not None]
+    return sum([not class_of(failure).moves_elsewhere for failure in failures])
 
 
 def _freeze(draft: Draft, contest: ContestHistory) -> None:
@@ -280,15 +277,15 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
 
 def _lost(refused: Sequence[Machine], health: _Health, state: State, backoff: BackoffPolicy, now: datetime) -> int:
     """Return how many machines have failed for good in this zone, and have not come through a whole backoff."""
-    final = [machine for machine in refused if machine.failed_for_good and _moves_elsewhere(machine)]
+    final = [machine for machine in refused if machine.failed_for_good]
     before = _lost_before(health, state, backoff, now) if final else None
     if before is None or health.group.status.launched is not None:
         return 0
-    return sum(_failed_at(machine) < before for machine in final)
-
-
-def _failed_at(machine: Machine) -> datetime:
-    return (None if machine.failure is None else machine.failure.at) or machine.created_at
+    return sum(
+        class_of(machine.failure).moves_elsewhere and (machine.failure.at or machine.created_at) < before
+        for machine in final
+        if machine.failure is not None
+    )
 
 
 def _lost_before(health: _Health, state: State, backoff: BackoffPolicy, now: datetime) -> datetime | None:
