@@ -54,9 +54,6 @@ class MachineCounts(NamedTuple):
     marked: tuple[str, ...] = ()  # names of the machines with Evenkeel's delete mark
 
 
-_NO_MACHINES = MachineCounts()
-
-
 # The drafts are not frozen, because the steps change them.
 @dataclass(slots=True)
 class HealthDraft:
@@ -100,7 +97,7 @@ class Draft(GroupPlan):
     pool_id: PoolId = field(kw_only=True)
     bounds: Bounds | None = None
     reasons: list[Reason] = field(default_factory=list)
-    machines: MachineCounts = _NO_MACHINES
+    machines: MachineCounts = MachineCounts()  # noqa: RUF009  a tuple never changes
     may_grow: bool = True  # False: the group is not writable, and no other controller adds machines to it
     health: HealthDraft = field(default_factory=HealthDraft)
     limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule

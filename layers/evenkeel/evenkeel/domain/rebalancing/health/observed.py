@@ -12,7 +12,7 @@ from functools import cache
 
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.flavours import READS_MAY_BE_OLD
-from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, PublishedBounds, State
 from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.overwritten import Found, found
@@ -34,7 +34,7 @@ from evenkeel.domain.rebalancing.health.unhealthy import with_unhealthy_since
 from evenkeel.domain.rebalancing.health.waiting import (
     Clock,
     ended_unseen,
-    has_late_machine,
+    late,
     late_failure,
     time_waited,
 )
@@ -176,7 +176,7 @@ def _stalled(group: NodeGroup, state: GroupState, now: datetime, provision_timeo
         state = replace(state, arrivals=replace(state.arrivals, waiting_since=None))
     rolls = group.frozen_because is not None and group.frozen_because.rule in ROLLOUTS
     refused = [machine.failure for machine in group.refused_machines if machine.failure is not None]
-    fails = bool(refused) or state.is_failing or (rolls and has_late_machine(group, now, provision_timeout))
+    fails = refused or state.is_failing or (rolls and late(group, now, provision_timeout))
     if not (rolls and fails and group.missing_in_rollout(now, provision_timeout)):
         if state.arrivals.stalled_since is None:
             return state
@@ -313,22 +313,15 @@ def _is_put_back(group: NodeGroup, now: datetime) -> bool:
     wrote = group.ours.published
     if wrote is None or timedelta(0) <= now - wrote.at < READS_MAY_BE_OLD.get(group.key.flavour, timedelta(0)):
         return False
-    return _bounds_put_back(group) or _replicas_put_back(group)
+    # Replicas count as reverted if they have their number before that write again.
+    replicas = wrote.before is not None and found(group.requested, wrote.before, (wrote.requested,)) is Found.THEIRS
+    return replicas or _bounds_put_back(group, wrote)
 
 
-def _bounds_put_back(group: NodeGroup) -> bool:
-    wrote = group.ours.published
-    if wrote is None or wrote.bounds is None or group.bounds is None:
+def _bounds_put_back(group: NodeGroup, wrote: PublishedBounds) -> bool:
+    if wrote.bounds is None or group.bounds is None:
         return False
     return group.bounds != wrote.bounds or group.ours.pinned != wrote.pinned
-
-
-def _replicas_put_back(group: NodeGroup) -> bool:
-    """Return True if another writer has reverted the replicas to their number before Evenkeel's last write."""
-    wrote = group.ours.published
-    if wrote is None or wrote.before is None:
-        return False
-    return found(group.requested, wrote.before, (wrote.requested,)) is Found.THEIRS
 
 
 def _put_back(group: NodeGroup, contest: ContestHistory, now: datetime) -> ContestHistory:
@@ -338,7 +331,7 @@ def _put_back(group: NodeGroup, contest: ContestHistory, now: datetime) -> Conte
         return contest
     reverts = (*(at for at in contest.reverts if now - at < CONTEST_WITHIN), publication.at)
     contested = len(reverts) >= CONTEST_REVERTS and now - reverts[0] < CONTEST_WITHIN
-    replicas = contested and not _bounds_put_back(group)
+    replicas = contested and not _bounds_put_back(group, publication)
     return replace(
         contest,
         reverts=reverts,
