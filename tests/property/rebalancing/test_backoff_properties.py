@@ -80,16 +80,16 @@ def test_a_failure_before_the_end_of_a_backoff_changes_nothing(stream: list[int]
     end = max(stream) + 1  # inside the last backoff, whichever that is
     assume(_at(end) <= state.failure.backoff_until)  # a report in the last instant of a backoff starts no other
     seen = observe_running(state, 3, 0, _at(end), POLICY)
-    assert state_at(seen, _at(end), None, POLICY) is State.FENCED
+    assert state_at(seen, _at(end), POLICY) is State.FENCED
     ended = observe_running(seen, 3 + arrived, arrived, _at(end), POLICY)
-    assert state_at(ended, _at(end), None, POLICY) is (State.PROBING if arrived == 1 else State.HEALTHY)
+    assert state_at(ended, _at(end), POLICY) is (State.PROBING if arrived == 1 else State.HEALTHY)
     assert _fold([min(minute, end)], ended) == ended
 
 
 @given(streams, st.integers(0, 1000))
 def test_a_group_is_fenced_in_backoff_and_healthy_after_forget_after(stream: list[int], minute: int) -> None:
     state = _fold(stream)
-    found = state_at(state, _at(minute), None, POLICY)
+    found = state_at(state, _at(minute), POLICY)
     if _at(minute) > state.failure.last_failure + POLICY.forget_after:
         assert found is State.HEALTHY
     elif _at(minute) <= state.failure.backoff_until:

@@ -8,8 +8,14 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import MachineFailure, State
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.model.states import ClusterState, GroupState
-from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
+from evenkeel.domain.model.states import UNKNOWN, ClusterState, GroupState
+from evenkeel.domain.rebalancing.health.backoff import (
+    impaired_until,
+    observe_running,
+    own_state,
+    record_failure,
+    state_at,
+)
 from tests.builders import (
     MINUTE,
     NOW,
@@ -58,8 +64,8 @@ def until(state: GroupState) -> float:
     return (state.failure.backoff_until - NOW) / timedelta(minutes=1)
 
 
-def found(state: GroupState, minutes: float, impaired: float | None = None) -> State:
-    return state_at(state, at(minutes), None if impaired is None else at(impaired), POLICY)
+def found(state: GroupState, minutes: float) -> State:
+    return state_at(state, at(minutes), POLICY)
 
 
 @pytest.mark.parametrize(
@@ -128,17 +134,21 @@ def test_a_record_written_by_hand_keeps_its_count() -> None:
 
 
 def test_an_impaired_zone_is_fenced_until_it_ends() -> None:
-    assert state_at(None, at(4.9), at(5), POLICY) is State.FENCED
-    assert state_at(None, at(5), at(5), POLICY) is State.HEALTHY
-    assert found(lived("fail 0"), 6, impaired=7) is State.FENCED
-    assert {state_at(None, NOW, None, POLICY), found(GroupState(), 0)} == {State.HEALTHY}
+    zone = group("a", 2)
+
+    def is_fenced(minutes: float, ends: float, state: GroupState = UNKNOWN) -> bool:
+        impaired = impaired_until(zone, {str(zone.identity.zone): at(ends)}, at(minutes))
+        return own_state(zone, state, at(minutes), impaired, POLICY) is State.FENCED
+
+    assert [is_fenced(4.9, 5), is_fenced(5, 5), is_fenced(6, 7, lived("fail 0"))] == [True, False, True]
+    assert found(UNKNOWN, 0) is State.HEALTHY
 
 
 def test_a_clusters_own_constants_are_used() -> None:
     quick = BackoffPolicy(initial=timedelta(minutes=1), longest=timedelta(minutes=3), forget_after=timedelta(hours=1))
     state = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "", quick)
     assert until(state) == 1
-    assert state_at(state, at(61), None, quick) is State.HEALTHY
+    assert state_at(state, at(61), quick) is State.HEALTHY
 
 
 def test_a_long_message_is_cut() -> None:

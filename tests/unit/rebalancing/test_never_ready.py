@@ -48,8 +48,8 @@ def test_a_node_that_is_not_ready_at_the_provision_timeout_fences_its_group() ->
     assert after(bad(TIMEOUT - MINUTE)) == GroupState()
     found = after(bad(TIMEOUT))
     assert (found.failure.failures, found.failure.failure_class) == (1, FailureClass.TIMEOUT)
-    assert state_at(found, NOW, None, BACKOFF) is State.FENCED
-    assert state_at(found, NOW + SECOND, None, BACKOFF) is State.PROBING, "its timeout was the backoff"
+    assert state_at(found, NOW, BACKOFF) is State.FENCED
+    assert state_at(found, NOW + SECOND, BACKOFF) is State.PROBING, "its timeout was the backoff"
 
 
 @pytest.mark.parametrize(

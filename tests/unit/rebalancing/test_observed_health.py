@@ -289,7 +289,7 @@ class TestTimeout:
             state = self.observe_health(self.refused_once(2), state, minute)
             assert (state.failure.failures, state.failure.last_failure) == (1, NOW)
         over = self.observe_health(group("a", 3), state, 10)
-        assert state_at(over, NOW + 10 * MINUTE, None, BACKOFF) is State.HEALTHY
+        assert state_at(over, NOW + 10 * MINUTE, BACKOFF) is State.HEALTHY
 
     def test_a_machine_that_is_being_deleted_is_no_failure(self) -> None:
         assert self.observe_health(self.refused_once(deleting=True), UNKNOWN, 0).failure.failures == 0
@@ -369,7 +369,7 @@ class TestSuccess:
         return Machine(name=name, has_node=node, created_at=NOW + created * MINUTE, failure=failure)
 
     def found(self, state: GroupState, minute: float) -> State:
-        return state_at(state, NOW + minute * MINUTE, None, BACKOFF)
+        return state_at(state, NOW + minute * MINUTE, BACKOFF)
 
     def test_machines_that_booted_during_the_failure_end_no_fence(self) -> None:
         refused = self.machine("d", -1, failed=0)
@@ -442,7 +442,7 @@ class TestEventsAndChecks:
         )
         assert state.failure.message == f"{code}: the provider's words"
         assert state.failure.failure_class is kind
-        assert state_at(state, NOW, None, BACKOFF) is State.FENCED
+        assert state_at(state, NOW, BACKOFF) is State.FENCED
 
 
 def test_a_node_after_the_check_of_the_failure_counts_as_later() -> None:
@@ -457,7 +457,7 @@ def test_a_node_after_the_check_of_the_failure_counts_as_later() -> None:
     assert not known.has_arrivals
     later = observe_health(group("a", 2, running=2), known, NOW + MINUTE / 4, BACKOFF, 15 * MINUTE)
     assert later.has_arrivals
-    assert state_at(later, NOW + MINUTE / 4, None, BACKOFF) is State.FENCED
+    assert state_at(later, NOW + MINUTE / 4, BACKOFF) is State.FENCED
 
 
 class TestEventsOfAMachineSet:

@@ -127,7 +127,7 @@ def instructions(work: Callable[[], object]) -> int:
 
 
 # Instructions of a plan for each group, of 1,000 in the reference work (``reference_work``), as last recorded.
-COST = {"quiet": 146, "uneven": 155, "fenced": 208, "waiting": 228, "refused": 365}
+COST = {"quiet": 151, "uneven": 160, "fenced": 186, "waiting": 198, "refused": 257}
 
 
 @pytest.mark.parametrize("pools", [10, 30])

@@ -360,7 +360,7 @@ def _minimum(pool: PoolPlan, plan: GroupPlan) -> list[str]:
 def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
     """Return sentences about a group's last failure, the last write of its bounds, and its adopted bounds."""
     group, state, sentences = plan.group, preview.state_of(plan.group.key), []
-    if state is not None and state.failure.last_failure is not None and plan.state in (State.FENCED, State.PROBING):
+    if state.failure.last_failure is not None and plan.state in (State.FENCED, State.PROBING):
         message = " ".join(state.failure.message.split()).rstrip(".") or state.failure.failure_class.value
         age = ago(preview.now - state.failure.last_failure)
         sentences.append(f"Its last failure was at {rfc3339(state.failure.last_failure)} ({age}): {message}.")

@@ -327,7 +327,7 @@ def _groups(evaluated: Evaluated, now: datetime) -> dict[Any, StoredGroup]:
 def _stored_state(stored: StoredCluster, key: Any, group: GroupState, now: datetime) -> State:
     """Return a group's state without a plan. Stored items often lack the group's pool and zone."""
     backoff = backoff_of(key, stored.state.pools, stored.record.policy())
-    return State.FROZEN if group.contest.is_frozen else state_at(group, now, None, backoff)
+    return State.FROZEN if group.contest.is_frozen else state_at(group, now, backoff)
 
 
 def _zone(record: ZoneRecord, now: datetime) -> ZoneStatus:
@@ -391,7 +391,7 @@ def _group(planned: GroupDocument, plan: GroupPlan, pool: PoolPlan, preview: Pre
     since, until = preview.span(pool, plan)
     state = preview.state_of(plan.group.key)
     failure = None
-    if state is not None and state.failure.last_failure is not None:
+    if state.failure.last_failure is not None:
         failure = GroupFailure(
             failure_class=state.failure.failure_class.value,
             failures=state.failure.failures,

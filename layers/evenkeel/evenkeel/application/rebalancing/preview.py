@@ -13,7 +13,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolSettings
 from evenkeel.domain.model.pools import AnyPool, InvalidPool
-from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.states import UNKNOWN, GroupState
 from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.rebalancing.health.not_offered import backoff_after
 from evenkeel.domain.rebalancing.membership.pausing import freeze_paused
@@ -54,9 +54,9 @@ class Preview:
         """Return the cluster's stored record."""
         return self.stored.record
 
-    def state_of(self, key: GroupKey) -> GroupState | None:
+    def state_of(self, key: GroupKey) -> GroupState:
         """Return the state of a group as a run would store it."""
-        return self.plan.states.get(key) or self.stored.state.groups.get(key)
+        return self.plan.states.get(key) or self.stored.state.groups.get(key, UNKNOWN)
 
     def pool(self, id: PoolId) -> AnyPool:
         """Return the pool with this id, with PoolMinimum and PoolMaximum."""
@@ -75,12 +75,12 @@ class Preview:
                 if self.now < zone.impaired_until + skew:
                     until.append(zone.impaired_until + skew)
                     since += [stated_at + skew] if (stated_at := zone.since(self.now - skew)) else []
-            backoff_until = None if state is None else state.failure.backoff_until
-            if state is not None and backoff_until is not None and self.now <= backoff_until:
+            backoff_until = state.failure.backoff_until
+            if backoff_until is not None and self.now <= backoff_until:
                 until.append(backoff_until)
                 backoff = backoff_after(state.failure.message, self.pool(pool.id).settings.backoff)
                 since.append(backoff_until - backoff.length(state.failure.failures))
-        elif state is not None:
+        else:
             is_unhealthy = plan.group.status.unhealthy is not None
             began = {
                 State.PROBING: state.unhealthy_since if is_unhealthy else state.failure.backoff_until,

@@ -16,7 +16,7 @@ from evenkeel.domain.fleet.check_times import AUTO, Interval
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey
 from evenkeel.domain.model.holds import held_until
-from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.states import UNKNOWN, GroupState
 
 PROVEN_FOR = timedelta(hours=24)
 DOUBTED_FOR = timedelta(days=7)
@@ -95,7 +95,7 @@ def after_check(
     missed = [
         str(key)
         for key, state in changed.items()
-        if (at := _new_failure(before.get(key, GroupState()), state)) is not None and at < since
+        if (at := _new_failure(before.get(key, UNKNOWN), state)) is not None and at < since
     ]
     known = source.missed_at is not None and now - source.missed_at <= _AS_FAST_AS_CHECKS
     if not missed or (known and missed == [source.missed_group]):

@@ -60,7 +60,7 @@ from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import ROLLOUTS, Fact, Reason, Rule
-from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.states import UNKNOWN, GroupState
 from evenkeel.domain.model.values import excerpt
 
 # Evenkeel retries a refused write every five minutes, so there are three retries in this time. If none of these retries
@@ -259,11 +259,8 @@ class _PoolCheck:
             message=excerpt(message),
         )
 
-    def states(self) -> Iterator[tuple[GroupPlan, GroupState]]:
-        for plan in self.pool.groups:
-            state = self.groups.get(plan.group.key)
-            if state is not None:
-                yield plan, state
+    def states(self) -> list[tuple[GroupPlan, GroupState]]:
+        return [(plan, self.groups.get(plan.group.key, UNKNOWN)) for plan in self.pool.groups]
 
     # Missing nodes
 
@@ -305,7 +302,7 @@ class _PoolCheck:
         return min(times, default=None)
 
     def _missing_of(self, plan: GroupPlan) -> int:
-        group, state = plan.group, self.groups.get(plan.group.key)
+        group, state = plan.group, self.groups.get(plan.group.key, UNKNOWN)
         if dead := group.dead_instances(self.now, plan.provision_timeout):
             return len(dead)  # also where this plan orders other nodes, because these were awaited in vain
         waiting = max(0, min(self.requested(plan), group.requested) - group.running)
@@ -323,7 +320,7 @@ class _PoolCheck:
         if not plan.writable:
             return group.missing_in_rollout(self.now, plan.provision_timeout)
         coming = group.on_its_way(self.now, plan.provision_timeout)
-        if was and state is not None and state.arrivals.last_success is not None:
+        if was and state.arrivals.last_success is not None:
             # The zone delivers again. A machine created before the last success counts as missing until its node runs.
             since = state.arrivals.last_success
             coming = min(coming, sum(machine.created_at > since for machine in group.machines or ()))
@@ -331,9 +328,7 @@ class _PoolCheck:
 
     def fails(self, plan: GroupPlan) -> bool:
         """Return True if the group has had no success since its last failure, or if its rollout is stalled."""
-        state = self.groups.get(plan.group.key)
-        if state is None:
-            return False
+        state = self.groups.get(plan.group.key, UNKNOWN)
         is_stalled = not plan.writable and state.arrivals.stalled_since is not None
         return is_stalled or (state.is_failing and plan.state in (State.FENCED, State.PROBING))
 

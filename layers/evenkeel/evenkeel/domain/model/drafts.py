@@ -54,9 +54,6 @@ class MachineCounts(NamedTuple):
     marked: tuple[str, ...] = ()  # names of the machines with Evenkeel's delete mark
 
 
-_NO_MACHINES = MachineCounts()
-
-
 # The drafts are not frozen, because the steps change them.
 @dataclass(slots=True)
 class HealthDraft:
@@ -66,7 +63,8 @@ class HealthDraft:
     # True: the failure of a fenced group concerns only this zone, so other zones may get the stuck replicas.
     moves_elsewhere: bool = True
     fence_ends: datetime | None = None  # None: there is no fence, or its end is unknown
-    refused_since: datetime | None = None  # since when launches of a fenced group fail; None: unknown
+    # Since when launches of a fenced group fail that the autoscaler gives up (``GIVEN_UP_WITHIN``). None: unknown.
+    refused_since: datetime | None = None
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
     is_drilled: bool = False  # True: a drill fences the zone
     # True: the group is fenced for a lasting cause: its zone does not offer the machine type, or is left.
@@ -99,7 +97,7 @@ class Draft(GroupPlan):
     pool_id: PoolId = field(kw_only=True)
     bounds: Bounds | None = None
     reasons: list[Reason] = field(default_factory=list)
-    machines: MachineCounts = _NO_MACHINES
+    machines: MachineCounts = MachineCounts()  # noqa: RUF009  a tuple never changes
     may_grow: bool = True  # False: the group is not writable, and no other controller adds machines to it
     health: HealthDraft = field(default_factory=HealthDraft)
     limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule

@@ -139,7 +139,7 @@ def observe_running(
     One fresh machine ends a fence early, and the group is then probing. One further machine with a node is a success,
     and the group is then healthy.
     """
-    found = state_at(state, now, None, policy)
+    found = state_at(state, now, policy)
     if found is State.HEALTHY:
         return state
     failure, arrivals, seen = state.failure, state.arrivals, state.arrivals.running_seen
@@ -156,30 +156,15 @@ def observe_running(
     return state if arrivals is state.arrivals else changed(state, failure=failure, arrivals=arrivals)
 
 
-def state_at(state: GroupState | None, now: datetime, impaired_until: datetime | None, policy: BackoffPolicy) -> State:
-    """Return healthy, fenced or probing. An impaired zone fences every group in it, whatever the group's own state."""
-    if impaired_until is not None and now < impaired_until:
-        return State.FENCED
-    if state is None or _is_forgotten(state, now, policy):
+def state_at(state: GroupState, now: datetime, policy: BackoffPolicy) -> State:
+    """Return healthy, fenced or probing, by the group's failures and successes."""
+    failed, until = state.failure.last_failure, state.failure.backoff_until
+    # A backoff that is longer than the policy's longest is not forgotten before it is over.
+    if failed is None or policy.is_forgotten(failed if until is None else max(failed, until - policy.longest), now):
         return State.HEALTHY
-    until = state.failure.backoff_until
     if until is not None and now <= until and not state.fence_ended:
         return State.FENCED
     return State.PROBING if state.is_failing else State.HEALTHY
-
-
-def is_failing_at(state: GroupState, now: datetime, policy: BackoffPolicy) -> bool:
-    """Return True if the group has had no success since its last failure, which is not forgotten."""
-    return state.is_failing and not _is_forgotten(state, now, policy)
-
-
-def _is_forgotten(state: GroupState, now: datetime, policy: BackoffPolicy) -> bool:
-    """Return True if the group never failed, or so long ago that it does not count."""
-    failed, until = state.failure.last_failure, state.failure.backoff_until
-    if failed is None:
-        return True
-    # A backoff that is longer than the policy's longest is not forgotten before it is over.
-    return policy.is_forgotten(failed if until is None else max(failed, until - policy.longest), now)
 
 
 def impaired_until(group: NodeGroup, zones: Mapping[str, datetime], now: datetime) -> datetime | None:
@@ -189,12 +174,16 @@ def impaired_until(group: NodeGroup, zones: Mapping[str, datetime], now: datetim
 
 
 def own_state(
-    group: NodeGroup, state: GroupState | None, now: datetime, impaired: datetime | None, policy: BackoffPolicy
+    group: NodeGroup, state: GroupState, now: datetime, impaired: datetime | None, policy: BackoffPolicy
 ) -> State:
-    """Return the group's state without regard to its nodes and to the other groups of its pool."""
-    if group.frozen_because is not None or (state is not None and state.contest.is_frozen):
+    """Return the group's state without regard to its nodes and to the other groups of its pool.
+
+    An impaired zone fences every group in it.
+    """
+    if group.frozen_because is not None or state.contest.is_frozen:
         return State.FROZEN
-    return State.FENCED if group.status.launches_stopped is not None else state_at(state, now, impaired, policy)
+    is_closed = group.status.launches_stopped is not None or impaired is not None
+    return State.FENCED if is_closed else state_at(state, now, policy)
 
 
 def backoff_of(key: GroupKey, pools: Mapping[PoolId, PoolState], policy: Policy) -> BackoffPolicy:

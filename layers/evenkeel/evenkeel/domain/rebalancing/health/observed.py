@@ -12,7 +12,7 @@ from functools import cache
 
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.flavours import READS_MAY_BE_OLD
-from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, PublishedBounds, State
 from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.overwritten import Found, found
@@ -22,10 +22,10 @@ from evenkeel.domain.model.reasons import ROLLOUTS, Rule
 from evenkeel.domain.model.states import UNKNOWN, ClusterState, ContestHistory, FailureHistory, GroupState, changed
 from evenkeel.domain.rebalancing.health.backoff import (
     impaired_until,
-    is_failing_at,
     observe_running,
     own_state,
     record_failure,
+    state_at,
 )
 from evenkeel.domain.rebalancing.health.not_offered import follow_template
 from evenkeel.domain.rebalancing.health.provision_times import order_timeout
@@ -34,7 +34,7 @@ from evenkeel.domain.rebalancing.health.unhealthy import with_unhealthy_since
 from evenkeel.domain.rebalancing.health.waiting import (
     Clock,
     ended_unseen,
-    has_late_machine,
+    late,
     late_failure,
     time_waited,
 )
@@ -131,33 +131,27 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
         return state
     silent = order_timeout or provision_timeout
     clock, is_late = time_waited(group, state.arrivals, now, silent, others_deliver)
-    refused = group.refused_machines
     after = observe_running(state, group.delivered, _launched_since(group, state.failure, now), now, backoff)
     if is_late:
         after = record_failure(after, now, *late_failure(group, silent), backoff, overrides=True)
-    for at, kind, message, policy in _failures(group, refused, state, now, backoff, provision_timeout, of_sets):
+    for at, kind, message, policy in _failures(group, state, now, backoff, provision_timeout, of_sets):
         if not policy.is_forgotten(at, now):
             after = record_failure(after, at, kind, message, policy, now=now)
     after = follow_template(group, state, after, now)
     contest = _put_back(group, state.contest, now) if put_back else state.contest
-    return _with_facts(after, group, refused, clock, contest, is_failing=is_failing_at(after, now, backoff))
+    is_failing = after.is_failing and state_at(after, now, backoff) is not State.HEALTHY
+    return _with_facts(after, group, clock, contest, is_failing=is_failing)
 
 
 def _with_facts(
-    state: GroupState,
-    group: NodeGroup,
-    refused: Sequence[Machine],
-    clock: Clock,
-    contest: ContestHistory,
-    *,
-    is_failing: bool,
+    state: GroupState, group: NodeGroup, clock: Clock, contest: ContestHistory, *, is_failing: bool
 ) -> GroupState:
     """Return the state with all that does not depend on when failures were: clock, refused machines, other writers.
 
     If the group has failed in this check, nodes that register later are new.
     """
     failure, arrivals = state.failure, state.arrivals
-    names = _refused_names(refused, failure.refused) if is_failing else failure.refused
+    names = _refused_names(group, failure.refused) if is_failing else failure.refused
     if failure.announced or names != failure.refused:
         failure = changed(failure, announced=(), refused=names)
     seen = group.delivered if is_failing and arrivals.running_seen is None else arrivals.running_seen
@@ -182,7 +176,7 @@ def _stalled(group: NodeGroup, state: GroupState, now: datetime, provision_timeo
         state = replace(state, arrivals=replace(state.arrivals, waiting_since=None))
     rolls = group.frozen_because is not None and group.frozen_because.rule in ROLLOUTS
     refused = [machine.failure for machine in group.refused_machines if machine.failure is not None]
-    fails = bool(refused) or state.is_failing or (rolls and has_late_machine(group, now, provision_timeout))
+    fails = refused or state.is_failing or (rolls and late(group, now, provision_timeout))
     if not (rolls and fails and group.missing_in_rollout(now, provision_timeout)):
         if state.arrivals.stalled_since is None:
             return state
@@ -255,9 +249,8 @@ def observe_nodeless(group: NodeGroup, state: GroupState) -> GroupState:
     return replace(state, arrivals=replace(state.arrivals, nodeless=group.status.nodeless))
 
 
-def _failures(  # noqa: PLR0913  the group with its refused machines, what is stored, the time and two durations
+def _failures(
     group: NodeGroup,
-    refused: Iterable[Machine],
     before: GroupState,
     now: datetime,
     backoff: BackoffPolicy,
@@ -270,7 +263,7 @@ def _failures(  # noqa: PLR0913  the group with its refused machines, what is st
     The backoff for never-Ready nodes does not double, and is at most the provision timeout, because each attempt
     already takes the provision timeout. So Evenkeel soon detects that a broken bootstrap is fixed.
     """
-    for machine in refused:
+    for machine in group.refused_machines:
         if machine.failure is not None:
             yield machine.failure.at or machine.created_at, class_of(machine.failure), machine.failure.text, backoff
     for failure in (group.status.autoscaler_failure, *before.failure.announced):
@@ -307,9 +300,9 @@ def _launched_since(group: NodeGroup, failure: FailureHistory, now: datetime) ->
     return sum(launch > failure.last_failure for launch in launches)
 
 
-def _refused_names(refused: Iterable[Machine], known: tuple[str, ...]) -> tuple[str, ...]:
+def _refused_names(group: NodeGroup, known: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of the refused machines, and then those that are known to have been refused."""
-    names = {machine.name for machine in refused}
+    names = {machine.name for machine in group.refused_machines}
     if names <= set(known):
         return known
     return (*sorted(names), *[name for name in known if name not in names])[:_REFUSED_KEPT]
@@ -320,22 +313,15 @@ def _is_put_back(group: NodeGroup, now: datetime) -> bool:
     wrote = group.ours.published
     if wrote is None or timedelta(0) <= now - wrote.at < READS_MAY_BE_OLD.get(group.key.flavour, timedelta(0)):
         return False
-    return _bounds_put_back(group) or _replicas_put_back(group)
+    # Replicas count as reverted if they have their number before that write again.
+    replicas = wrote.before is not None and found(group.requested, wrote.before, (wrote.requested,)) is Found.THEIRS
+    return replicas or _bounds_put_back(group, wrote)
 
 
-def _bounds_put_back(group: NodeGroup) -> bool:
-    wrote = group.ours.published
-    if wrote is None or wrote.bounds is None or group.bounds is None:
+def _bounds_put_back(group: NodeGroup, wrote: PublishedBounds) -> bool:
+    if wrote.bounds is None or group.bounds is None:
         return False
     return group.bounds != wrote.bounds or group.ours.pinned != wrote.pinned
-
-
-def _replicas_put_back(group: NodeGroup) -> bool:
-    """Return True if another writer has reverted the replicas to their number before Evenkeel's last write."""
-    wrote = group.ours.published
-    if wrote is None or wrote.before is None:
-        return False
-    return found(group.requested, wrote.before, (wrote.requested,)) is Found.THEIRS
 
 
 def _put_back(group: NodeGroup, contest: ContestHistory, now: datetime) -> ContestHistory:
@@ -345,7 +331,7 @@ def _put_back(group: NodeGroup, contest: ContestHistory, now: datetime) -> Conte
         return contest
     reverts = (*(at for at in contest.reverts if now - at < CONTEST_WITHIN), publication.at)
     contested = len(reverts) >= CONTEST_REVERTS and now - reverts[0] < CONTEST_WITHIN
-    replicas = contested and not _bounds_put_back(group)
+    replicas = contested and not _bounds_put_back(group, publication)
     return replace(
         contest,
         reverts=reverts,

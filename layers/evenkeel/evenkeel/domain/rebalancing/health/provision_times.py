@@ -20,14 +20,14 @@ from datetime import UTC, datetime, timedelta
 
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.flavours import AUTO_SCALING
-from evenkeel.domain.model.groups import CLOCKS_AGREE, KUBERNETES_SINCE, GroupKey, Machine, NodeGroup
+from evenkeel.domain.model.groups import CLOCKS_AGREE, KUBERNETES_SINCE, GroupKey, NodeGroup
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.provision_times import FEWEST, SHORTEST, ProvisionTimes
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.rebalancing.health.waiting import is_awaited
+from evenkeel.domain.model.states import UNKNOWN, GroupState, PoolState
+from evenkeel.domain.rebalancing.health.waiting import awaited, late
 
 _LONE = 1.5  # how much longer a lone machine waits, and what a machine that was given up counts
 _NAME_KEPT = 128  # characters, so that the times of one kind stay small
@@ -56,12 +56,12 @@ def order_timeout(pool: AnyPool, group: NodeGroup, now: datetime) -> timedelta:
     most, learned = pool.timeout_of(group), learned_timeout(pool, group)
     if learned is None:
         return most
-    if len(_late(group, now, learned)) + group.unmade <= 1:
+    if len(late(group, now, learned)) + group.unmade <= 1:
         learned *= _LONE
     return min(most, max(learned, group.options.provision_timeout or timedelta(0)))
 
 
-def machine_timeout(pool: AnyPool, group: NodeGroup, state: GroupState | None, now: datetime) -> timedelta:
+def machine_timeout(pool: AnyPool, group: NodeGroup, state: GroupState, now: datetime) -> timedelta:
     """Return the age from which a machine without a node is late: in a silent group, that of the silent order.
 
     A machine that was given up stays late, although it makes the learned timeout longer.
@@ -69,7 +69,7 @@ def machine_timeout(pool: AnyPool, group: NodeGroup, state: GroupState | None, n
     if not _is_silent(state):
         return pool.timeout_of(group)
     timeout, until = order_timeout(pool, group, now), _counted_until(pool, group, now)
-    if until is None or all(machine.awaited_from(now) >= until for machine in _awaited(group)):
+    if until is None or all(machine.awaited_from(now) >= until for machine in awaited(group)):
         return timeout
     # A machine that was created at ``until`` was not given up, nor was one that is younger than any timeout.
     least = max(SHORTEST, group.options.provision_timeout or timedelta(0))
@@ -97,7 +97,7 @@ def learn(
     for group in pool.groups if learns and not (needs_nodes and (workload is None or not workload.nodes)) else ():
         kind, key = kind_of(group), str(group.key)
         if kind and group.machines:
-            refused = before.get(group.key, GroupState()).failure.refused
+            refused = before.get(group.key, UNKNOWN).failure.refused
             found, last, without = _count(pool, group, check, _counted_until(pool, group, check.now), refused)
             untimed += without
             if found:
@@ -120,13 +120,13 @@ def _count(
     The time of a machine that was ``refused`` says how long its zone had no capacity. A node without times counts as
     seen, so that it is reported once. None: no machine was seen.
     """
-    now, joined = check.now, _joined(group, check)
-    silent = order_timeout(pool, group, now) if _is_silent(check.state.groups.get(group.key)) else timedelta.max
-    given_up = {machine.name for machine in _late(group, now, silent) if machine.failure is None}
-    waits = {machine.name for machine in _awaited(group)}.difference(given_up).union(group.status.never_ready)
-    awaited = [machine for machine in group.machines or () if machine.name in waits]
+    now, joined, state = check.now, _joined(group, check), check.state.groups.get(group.key, UNKNOWN)
+    silent = order_timeout(pool, group, now) if _is_silent(state) else timedelta.max
+    given_up = {machine.name for machine in late(group, now, silent) if machine.failure is None}
+    waits = {machine.name for machine in awaited(group)}.difference(given_up).union(group.status.never_ready)
+    coming = [machine for machine in group.machines or () if machine.name in waits]
     # AWS creates the machines of an Auto Scaling group anew in every read, until they are in service.
-    begun = [min(machine.created_at, machine.launched_at or machine.created_at) for machine in awaited]
+    begun = [min(machine.created_at, machine.launched_at or machine.created_at) for machine in coming]
     until = min([at for at in begun if _is_dated(at, now)], default=None)
     times, untimed = list[tuple[datetime, timedelta]](), list[datetime]()
     for machine in group.machines or ():
@@ -165,20 +165,12 @@ def _joined(group: NodeGroup, check: Check) -> Mapping[str, datetime]:
     return joined
 
 
-def _is_silent(state: GroupState | None) -> bool:
-    return state is not None and state.is_failing and state.failure.failure_class is FailureClass.TIMEOUT
+def _is_silent(state: GroupState) -> bool:
+    return state.is_failing and state.failure.failure_class is FailureClass.TIMEOUT
 
 
 def _is_dated(at: datetime, now: datetime) -> bool:
     return at.year >= KUBERNETES_SINCE and at <= now + CLOCKS_AGREE
-
-
-def _awaited(group: NodeGroup) -> list[Machine]:
-    return [machine for machine in group.machines or () if is_awaited(machine)]
-
-
-def _late(group: NodeGroup, now: datetime, timeout: timedelta) -> list[Machine]:
-    return [machine for machine in _awaited(group) if now - machine.awaited_from(now) >= timeout]
 
 
 def timeouts_of(plan: PoolPlan) -> list[Reason]:

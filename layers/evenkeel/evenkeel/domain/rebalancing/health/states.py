@@ -114,7 +114,7 @@ def without_drill(state: ClusterState) -> ClusterState:
 
 
 def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime) -> _Health:
-    stored = state.groups.get(group.key)
+    stored = state.groups.get(group.key, UNKNOWN)
     impaired = impaired_until(group, state.zones, now)
     own = own_state(group, stored, now, impaired, pool.settings.backoff)
     if own is State.PROBING and _retries_until(stored, now) is not None:
@@ -125,23 +125,21 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
         may_probe = pool.settings.autoscaler and unhealthy.facts.get("tried") == 0
         probes = may_probe and now >= _probe_at(stored, now)
         own = State.PROBING if probes else State.UNHEALTHY
-    return _Health(group, stored or UNKNOWN, impaired, own)
+    return _Health(group, stored, impaired, own)
 
 
-def _retries_until(state: GroupState | None, now: datetime) -> datetime | None:
+def _retries_until(state: GroupState, now: datetime) -> datetime | None:
     """Return until when a failing group stays fenced because a write was refused; None: no write was.
 
     Its stuck replicas are given up only while it is fenced. Without this, they would stay until the zone fails again,
     which takes MCM its whole creation timeout.
     """
-    refused_at = None if state is None or not state.is_failing else state.contest.write_refused_at
-    return held_until(refused_at, now, _RETRIED_WITHIN)
+    return held_until(state.contest.write_refused_at, now, _RETRIED_WITHIN) if state.is_failing else None
 
 
-def _probe_at(state: GroupState | None, now: datetime) -> datetime:
+def _probe_at(state: GroupState, now: datetime) -> datetime:
     """Return when an autoscaler may order one node in an unhealthy group."""
-    since = None if state is None else state.unhealthy_since
-    return (since or now) + PROBE_AFTER
+    return (state.unhealthy_since or now) + PROBE_AFTER
 
 
 def _may_grow(group: NodeGroup, state: State, *, autoscaler: bool) -> bool:
@@ -239,11 +237,8 @@ def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
 
 def _held(refused: Sequence[Machine]) -> int:
     """Return the number of machines that report a quota or configuration failure, whatever the cause of the fence."""
-    return sum([not _moves_elsewhere(machine) for machine in refused])
-
-
-def _moves_elsewhere(machine: Machine) -> bool:
-    return machine.failure is not None and class_of(machine.failure).moves_elsewhere
+    failures = [machine.failure for machine in refused if machine.failure is not None]
+    return sum([not class_of(failure).moves_elsewhere for failure in failures])
 
 
 def _freeze(draft: Draft, contest: ContestHistory) -> None:
@@ -263,10 +258,11 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
         return
     draft.health.moves_elsewhere = health.impaired_until is not None or failure.failure_class.moves_elsewhere
     ends = [end for end in (failure.backoff_until, health.impaired_until) if end is not None and end > now]
-    draft.health.fence_ends = max(ends, default=_retries_until(health.state, now))
-    if (since := health.state.arrivals.waiting_since) is not None:
+    draft.health.fence_ends = max(ends) if ends else _retries_until(health.state, now)
+    within, since = GIVEN_UP_WITHIN.get(group.key.flavour), health.state.arrivals.waiting_since
+    if within is not None and since is not None:
         # The wait begins with a check, which is later than the refusal that it has found.
-        earliest = since - GIVEN_UP_WITHIN.get(group.key.flavour, timedelta(0))
+        earliest = since - within
         draft.health.refused_since = next((report for report in failure.reports if report >= earliest), since)
     if group.ours.published is None or group.ours.published.state is not State.FENCED:
         draft.failed_at = failure.last_failure
@@ -281,15 +277,15 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
 
 def _lost(refused: Sequence[Machine], health: _Health, state: State, backoff: BackoffPolicy, now: datetime) -> int:
     """Return how many machines have failed for good in this zone, and have not come through a whole backoff."""
-    final = [machine for machine in refused if machine.failed_for_good and _moves_elsewhere(machine)]
+    final = [machine for machine in refused if machine.failed_for_good]
     before = _lost_before(health, state, backoff, now) if final else None
     if before is None or health.group.status.launched is not None:
         return 0
-    return sum(_failed_at(machine) < before for machine in final)
-
-
-def _failed_at(machine: Machine) -> datetime:
-    return (None if machine.failure is None else machine.failure.at) or machine.created_at
+    return sum(
+        class_of(machine.failure).moves_elsewhere and (machine.failure.at or machine.created_at) < before
+        for machine in final
+        if machine.failure is not None
+    )
 
 
 def _lost_before(health: _Health, state: State, backoff: BackoffPolicy, now: datetime) -> datetime | None:

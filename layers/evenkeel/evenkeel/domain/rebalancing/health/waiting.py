@@ -66,10 +66,9 @@ def time_waited(
     return Clock(now if has_ended else began, group.running), is_failure
 
 
-def has_late_machine(group: NodeGroup, now: datetime, provision_timeout: timedelta) -> bool:
-    """Return True if a machine of the group has waited for its node for a provision timeout."""
-    machines = [machine for machine in group.machines or () if is_awaited(machine)]
-    return any([now - machine.awaited_from(now) >= provision_timeout for machine in machines])
+def late(group: NodeGroup, now: datetime, provision_timeout: timedelta) -> list[Machine]:
+    """Return the machines of the group that have waited for their node for a provision timeout."""
+    return [machine for machine in awaited(group) if now - machine.awaited_from(now) >= provision_timeout]
 
 
 def late_failure(group: NodeGroup, provision_timeout: timedelta) -> tuple[FailureClass, str]:
@@ -100,10 +99,14 @@ def _began(group: NodeGroup, arrivals: ArrivalHistory, now: datetime) -> datetim
         return now if running is None or group.running > running else since
     if running is not None:  # it was stopped
         return now
-    return min([machine.awaited_from(now) for machine in group.machines or () if is_awaited(machine)], default=now)
+    return min([machine.awaited_from(now) for machine in awaited(group)], default=now)
 
 
-def is_awaited(machine: Machine) -> bool:
-    """Return True unless the machine has or had a node, or no node will come: another machine replaces it."""
-    is_over = machine.deleting or machine.preserved or machine.failed_for_good
-    return not (machine.has_node or machine.had_node or is_over)
+def awaited(group: NodeGroup) -> list[Machine]:
+    """Return the machines without those that have or had a node, or get none: another machine replaces them."""
+    return [
+        machine
+        for machine in group.machines or ()
+        if not (machine.has_node or machine.had_node)
+        and not (machine.deleting or machine.preserved or machine.failed_for_good)
+    ]
