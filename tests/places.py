@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -86,9 +86,12 @@ class Place:
         return True
 
     def plus(self, kind: Kind) -> "Place":
-        return Place(
-            self.name, self.zone, {**self.kinds, kind: self.kinds.get(kind, 0) + 1}, self.is_tainted, self.daemons
-        )
+        return replace(self, kinds={**self.kinds, kind: self.kinds.get(kind, 0) + 1})
+
+    @property
+    def shape(self) -> Any:
+        """Return what two nodes have in common that are as good as each other."""
+        return self.zone, self.is_tainted, tuple(sorted((kind.name, n) for kind, n in self.kinds.items() if n))
 
 
 World = tuple[Place, ...]
@@ -102,29 +105,22 @@ def fewest_without_place(kinds: Mapping[Kind, int], places: World) -> int:
     def search(left: Counter[Kind], world: World) -> None:
         nonlocal best
         best = min(best, left.total())
-        state = tuple(sorted(left.items(), key=lambda each: each[0].name)), _shape(world)
+        state = (
+            tuple(sorted(left.items(), key=lambda each: each[0].name)),
+            tuple(sorted(place.shape for place in world)),
+        )
         if not best or state in tried:
             return
         tried.add(state)
         for kind in +left:
             seen = set()
             for i, place in enumerate(world):
-                alike = place.zone, place.is_tainted, tuple(sorted((each.name, n) for each, n in place.kinds.items()))
-                if alike not in seen and place.fits(kind, world):
-                    seen.add(alike)
+                if place.shape not in seen and place.fits(kind, world):
+                    seen.add(place.shape)
                     search(left - Counter([kind]), (*world[:i], place.plus(kind), *world[i + 1 :]))
 
     search(Counter(kinds), places)
     return best
-
-
-def _shape(world: World) -> Any:
-    return tuple(
-        sorted(
-            (place.zone, place.is_tainted, tuple(sorted((kind.name, n) for kind, n in place.kinds.items() if n)))
-            for place in world
-        )
-    )
 
 
 def without_place(world: World, zone: str, new: Iterable[Place] = ()) -> int:

@@ -145,9 +145,9 @@ def maxima_between_two_patches_stay_below_the_old_or_new_sum(_world: World, pool
         return
     unseen = sum(requested for bounds, requested in now.values() if bounds is None)
     insisted = sum(each.group.owner.least_max for each in pool.groups if each.group.bounds is None)
-    # A group that gives up replicas is written before those that take them.
-    givers = [each for each in pool.groups if each.group.bounds is None and each.journal_delta < 0]
-    opened = sum((each.bounds or NONE).max for each in givers)
+    # A group without bounds that loses replicas gets bounds around both numbers, before others get narrower ones.
+    losers = [each for each in pool.groups if each.group.bounds is None and each.requested < each.group.requested]
+    opened = sum(max((each.bounds or NONE).max, each.group.requested) for each in losers)
     limit = max(sum_of_maxima(now) + unseen, sum_of_maxima(end)) + insisted + opened
     for planned in in_safe_order(pool.changes):
         for patch in patches(planned):

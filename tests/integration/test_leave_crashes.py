@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from evenkeel.application.errors import EvenkeelError
 from tests.crashing import FROZEN, IDLE, CheckedLife, ConvergingScene, How, KilledError, Life, harmed_at
 from tests.fakes import FakeQueue
-from tests.integration.test_drill_crashes import DrillScene
+from tests.integration.test_drill_crashes import DrillScene, phases_with_scenes, tick, to_dry_run
 
 LEAVE = {"action": "leave-zone", "cluster": "demo", "zone": IDLE, "per_hour": 60, "by": "jane"}
 BACK = {"action": "leave-zone", "cluster": "demo", "back": True, "by": "jane"}
@@ -31,21 +31,12 @@ class LeaveScene(ConvergingScene):
 Phase = Callable[[LeaveScene, Life], None]
 
 
-def tick(scene: LeaveScene, life: Life) -> None:
-    scene.check(life)
-    scene.work(life)
-
-
 def begin(scene: LeaveScene, life: Life) -> None:
     scene.ask(life, LEAVE)
 
 
 def back(scene: LeaveScene, life: Life) -> None:
     scene.ask(life, BACK)
-
-
-def to_dry_run(scene: LeaveScene, life: Life) -> None:
-    scene.ask(life, {"action": "dry-run", "cluster": "demo", "by": "bob"})
 
 
 SCRIPTS: dict[str, tuple[Phase, ...]] = {
@@ -70,16 +61,6 @@ def play(scene: LeaveScene, phases: Iterable[Phase], life: Life | None = None) -
         tick(scene, Life())
         scene._pass(timedelta(seconds=75))
         scene._check_nodes("after a check")
-
-
-def phases_with_scenes(scene: LeaveScene, script: Sequence[Phase]) -> Iterator[tuple[int, LeaveScene, list[str]]]:
-    """Yield the number of each phase of an undisturbed play, the scene before it, and its requests."""
-    played = scene.again()
-    for number, phase in enumerate(script):
-        before, life = played.again(), Life()
-        phase(played, life)
-        played._pass(timedelta(seconds=75))
-        yield number, before, life.steps
 
 
 def wrong(scene: LeaveScene, name: str) -> list[str]:

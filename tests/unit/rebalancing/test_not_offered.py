@@ -1,5 +1,6 @@
 """A machine type that a zone does not offer is tried once a day, and at once after a change."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -135,8 +136,9 @@ def with_another_type() -> Played:
     return played
 
 
-def test_a_zone_that_lacks_capacity_for_another_type_waits_for_minutes() -> None:
-    played = with_another_type()
+@pytest.mark.parametrize("makes", [with_another_type, given_up], ids=["another type", "the same type"])
+def test_a_zone_that_lacks_capacity_for_a_type_offers_it_and_waits_for_minutes(makes: Callable[[], Played]) -> None:
+    played = makes()
     played.check(60)
     refuse(played, message=SOLD_OUT)
     assert state_of(played, 60) is State.FENCED
@@ -153,15 +155,6 @@ def test_silence_of_another_type_is_no_refusal_of_the_former_one() -> None:
     assert not any("does not offer" in text for text in sentences(fenced.reasons))
     give_up(played)
     assert state_of(played, 1200) is State.PROBING
-
-
-def test_a_failure_of_capacity_shows_that_the_zone_offers_the_type() -> None:
-    played = given_up()
-    played.check(600)
-    refuse(played, message=SOLD_OUT)
-    assert state_of(played, 60) is State.FENCED
-    give_up(played)
-    assert state_of(played, 900) is State.PROBING
 
 
 def test_silence_at_the_daily_try_is_followed_by_another_day() -> None:

@@ -234,27 +234,26 @@ class TestTimeout:
     def observe_health(self, checked: NodeGroup, state: GroupState, minute: float) -> GroupState:
         return observe_health(checked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
 
-    def test_every_new_node_restarts_it(self) -> None:
-        state = self.observe_health(group("a", 6, running=2), UNKNOWN, 0)
-        state = self.observe_health(group("a", 6, running=3), state, 14)
-        assert self.observe_health(group("a", 6, running=3), state, 28.9) is state
-        late = self.observe_health(group("a", 6, running=3), state, 29)
-        assert late.failure.failure_class is FailureClass.TIMEOUT
-
-    def test_a_node_that_goes_does_not_restart_it(self) -> None:
-        state = self.observe_health(group("a", 6, running=3), UNKNOWN, 0)
-        state = self.observe_health(group("a", 6, running=2), state, 10)
-        state = self.observe_health(group("a", 6, running=3), state, 12)
-        late = self.observe_health(group("a", 6, running=3), state, 15)
-        assert late.failure.failures == 1
-
-    def test_it_stops_while_no_node_is_awaited(self) -> None:
-        state = self.observe_health(group("a", 3, running=2), UNKNOWN, 0)
-        state = self.observe_health(group("a", 2), state, 5)
-        assert state.arrivals.waiting_since is None
-        state = self.observe_health(group("a", 3, running=2), state, 10)
-        state = self.observe_health(group("a", 3, running=2), state, 24)
-        assert state.failure.failures == 0
+    @pytest.mark.parametrize(
+        ("story", "ends"),
+        [
+            ([(0, 6, 2), (14, 6, 3)], 29),
+            ([(0, 6, 3), (10, 6, 2), (12, 6, 3)], 15),
+            ([(0, 3, 2), (5, 2, 2), (10, 3, 2)], 25),
+        ],
+        ids=["every new node restarts it", "a node that goes does not", "it stops while no node is awaited"],
+    )
+    def test_it_ends_fifteen_minutes_after_the_last_node_came(
+        self, story: list[tuple[int, int, int]], ends: int
+    ) -> None:
+        """The story has minutes, and how many nodes are requested and run."""
+        state = UNKNOWN
+        for minute, requested, running in story:
+            state = self.observe_health(group("a", requested, running=running), state, minute)
+        waiting = group("a", requested, running=running)
+        assert self.observe_health(waiting, state, ends - 0.1) is state
+        late = self.observe_health(waiting, state, ends)
+        assert (late.failure.failures, late.failure.failure_class) == (1, FailureClass.TIMEOUT)
 
     def test_every_timeout_doubles_the_backoff(self) -> None:
         state = UNKNOWN

@@ -111,34 +111,28 @@ class TestNoZoneIsHealthy:
     """After a failure of all zones: each zone with a success since is probed, once for each success."""
 
     @pytest.mark.parametrize(
-        ("arrived", "failed", "fields", "state"),
+        ("arrived", "failed", "running", "others", "states"),
         [
-            (-MINUTE / 2, -MINUTE, {}, State.PROBING),
-            (-MINUTE / 2, -MINUTE, {"running": 2}, State.FENCED),
-            (None, -MINUTE, {}, State.FENCED),
-            (-MINUTE / 2, -MINUTE / 3, {}, State.FENCED),
-            (-MINUTE / 4, -MINUTE / 3, {}, State.PROBING),
+            (-MINUTE / 2, -MINUTE, 3, {"fenced": "b"}, (State.PROBING, State.FENCED)),
+            (-MINUTE / 2, -MINUTE, 2, {"fenced": "b"}, (State.FENCED, State.FENCED)),
+            (None, -MINUTE, 3, {"fenced": "b"}, (State.FENCED, State.FENCED)),
+            (-MINUTE / 2, -MINUTE / 3, 3, {"fenced": "b"}, (State.FENCED, State.FENCED)),
+            (-MINUTE / 4, -MINUTE / 3, 3, {"fenced": "b"}, (State.PROBING, State.FENCED)),
+            (0 * MINUTE, -MINUTE, 3, {}, (State.FENCED, State.HEALTHY)),
+            (0 * MINUTE, -MINUTE, 3, {"fenced": "b", "impaired": "a"}, (State.FENCED, State.FENCED)),
         ],
-        ids=["a node came", "it still waits for a node", "no node came", "the trial failed", "the next node came"],
+        ids=[
+            *("a node came", "it still waits for a node", "no node came", "the trial failed", "the next node came"),
+            *("another zone is healthy", "the zone is impaired"),
+        ],
     )
     def test_a_zone_with_a_new_node_since_its_failure_is_probed(
-        self, arrived: timedelta | None, failed: timedelta, fields: dict[str, int], state: State
+        self, arrived: timedelta | None, failed: timedelta, running: int, others: Any, states: tuple[State, ...]
     ) -> None:
         known = replace(in_backoff(), last_failure=NOW + failed, arrived_at=None if arrived is None else NOW + arrived)
-        members = [group("a", 3, **fields), group("b", 3)]
-        found = pool_plan(members, numbers(0, 12), states={key("a"): known}, fenced=("b",))
-        assert [planned.state for planned in found.groups] == [state, State.FENCED]
-
-    def test_a_healthy_zone_precedes_any_probe(self) -> None:
-        known = replace(in_backoff(), arrived_at=NOW)
-        found = pool_plan([group("a", 3), group("b", 3)], numbers(0, 12), states={key("a"): known})
-        assert [planned.state for planned in found.groups] == [State.FENCED, State.HEALTHY]
-
-    def test_an_impaired_zone_is_not_probed(self) -> None:
-        known = replace(in_backoff(), arrived_at=NOW)
-        members = [group("a", 3), group("b", 3)]
-        found = pool_plan(members, numbers(0, 12), states={key("a"): known}, fenced=("b",), impaired=("a",))
-        assert [planned.state for planned in found.groups] == [State.FENCED, State.FENCED]
+        members = [group("a", 3, running=running), group("b", 3)]
+        found = pool_plan(members, numbers(0, 12), states={key("a"): known}, **others)
+        assert tuple(planned.state for planned in found.groups) == states
 
 
 @pytest.mark.parametrize(

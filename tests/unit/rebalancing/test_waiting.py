@@ -21,6 +21,7 @@ from tests.builders import MINUTE, NOW, group, in_backoff, key, machines, number
 from tests.parts import make, replace
 
 A, B, C = "a", "b", "c"
+WELL, FENCED = State.HEALTHY, State.FENCED
 HOUR = 60 * MINUTE
 
 
@@ -39,6 +40,10 @@ class Watched:
     def states(self, groups: Sequence[NodeGroup], minute: float = 0) -> dict[str | None, State]:
         (pool,) = self.check(groups, NOW + minute * MINUTE).pools
         return {planned.group.identity.zone: planned.state for planned in pool.groups}
+
+    def of_a(self, groups: Sequence[NodeGroup], *minutes: float) -> list[State]:
+        """Return the state of zone a in checks at these minutes."""
+        return [self.states(groups, minute)[A] for minute in minutes]
 
 
 def waiting(zone: str, *ages: timedelta, running: int = 2, **fields: Any) -> NodeGroup:
@@ -67,9 +72,7 @@ class TestFirstSight:
 
     def test_the_rest_of_the_timeout_counts_for_a_younger_machine(self) -> None:
         watched = Watched()
-        assert watched.states([waiting(A, 10 * MINUTE), well(B)])[A] is State.HEALTHY
-        assert watched.states([waiting(A, 10 * MINUTE), well(B)], 4.9)[A] is State.HEALTHY
-        assert watched.states([waiting(A, 10 * MINUTE), well(B)], 5)[A] is State.FENCED
+        assert watched.of_a([waiting(A, 10 * MINUTE), well(B)], 0, 4.9, 5) == [WELL, WELL, FENCED]
 
     def test_the_oldest_machine_counts(self) -> None:
         assert Watched().states([waiting(A, MINUTE, 16 * MINUTE, 2 * MINUTE), well(B)])[A] is State.FENCED
@@ -94,18 +97,14 @@ class TestFirstSight:
 
     def test_replicas_without_a_machine_wait_since_the_first_check(self) -> None:
         watched, unmade = Watched(), machines(group(A, 4, running=2, bounds=(0, 10)))
-        assert watched.states([unmade, well(B)])[A] is State.HEALTHY
-        assert watched.states([unmade, well(B)], 14)[A] is State.HEALTHY
-        assert watched.states([unmade, well(B)], 15)[A] is State.FENCED
+        assert watched.of_a([unmade, well(B)], 0, 14, 15) == [WELL, WELL, FENCED]
 
     @pytest.mark.parametrize("created", [NOW + 365 * 24 * HOUR, NOW + MINUTE, datetime(1970, 1, 1, tzinfo=NOW.tzinfo)])
     def test_a_creation_time_that_cannot_be_counts_as_now(self, created: datetime) -> None:
         watched = Watched()
         (*others, new) = waiting(A, MINUTE).machines or ()
         found = replace(waiting(A, MINUTE), machines=(*others, replace(new, created_at=created)))
-        assert watched.states([found, well(B)])[A] is State.HEALTHY
-        assert watched.states([found, well(B)], 14)[A] is State.HEALTHY
-        assert watched.states([found, well(B)], 15)[A] is State.FENCED
+        assert watched.of_a([found, well(B)], 0, 14, 15) == [WELL, WELL, FENCED]
 
 
 class TestUnseen:
@@ -121,9 +120,7 @@ class TestUnseen:
     )
     def test_without_a_healthy_group_all_clocks_begin_anew(self, other: NodeGroup) -> None:
         watched, old = Watched(), waiting(A, 40 * MINUTE)
-        assert watched.states([old, other])[A] is State.HEALTHY
-        assert watched.states([old, other], 14)[A] is State.HEALTHY
-        assert watched.states([old, other], 15)[A] is State.FENCED  # checks have seen this clock
+        assert watched.of_a([old, other], 0, 14, 15) == [WELL, WELL, FENCED]  # checks have seen this clock
 
     def test_a_group_that_failed_before_or_in_this_check_is_not_healthy(self) -> None:
         watched, old = Watched(), waiting(A, 40 * MINUTE)
@@ -209,9 +206,7 @@ class TestStopped:
         assert watched.states([found, well(B)])[A] is State.HEALTHY
         watched.states([replace(found, **stops), well(B)], 5)
         watched.states([replace(found, **stops), well(B)], 90)
-        assert watched.states([found, well(B)], 100)[A] is State.HEALTHY
-        assert watched.states([found, well(B)], 114)[A] is State.HEALTHY
-        assert watched.states([found, well(B)], 115)[A] is State.FENCED
+        assert watched.of_a([found, well(B)], 100, 114, 115) == [WELL, WELL, FENCED]
 
     def test_a_group_whose_nodes_came_in_the_pause_waits_anew_from_its_next_machine(self) -> None:
         watched, paused = Watched(), stated("the object is paused")
@@ -219,8 +214,7 @@ class TestStopped:
         watched.states([replace(waiting(A, MINUTE), frozen_because=paused), well(B)], 5)
         watched.states([well(A), well(B)], 10)
         found = replace(waiting(A), requested=3, machines=(*(waiting(A).machines or ()), machine(NOW + 10 * MINUTE)))
-        assert watched.states([found, well(B)], 24)[A] is State.HEALTHY
-        assert watched.states([found, well(B)], 25)[A] is State.FENCED
+        assert watched.of_a([found, well(B)], 24, 25) == [WELL, FENCED]
 
 
 def machine(created_at: datetime) -> Machine:
