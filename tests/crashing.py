@@ -151,7 +151,7 @@ class Mortal:
 
     def __getattr__(self, method: str) -> Any:
         target = getattr(self._port, method)
-        if self._only is not None and method not in self._only:
+        if not callable(target) or (self._only is not None and method not in self._only):
             return target
 
         def called(*arguments: Any, **named: Any) -> Any:

@@ -61,7 +61,7 @@ def test_deleting_relief_changes_four_files_outside_its_folders() -> None:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        ("fallback", 14),
+        ("fallback", 8),
         ("release", 25),
         ("converge", 27),
         ("demand", 58),

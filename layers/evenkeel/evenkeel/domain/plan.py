@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from evenkeel.domain.convergence.capability import CONVERGENCE
+from evenkeel.domain.convergence.returns import RETURNS
 from evenkeel.domain.demand.capability import DEMAND
 from evenkeel.domain.leave.capability import LEAVE
 from evenkeel.domain.minimum_at.capability import MINIMUM_BY_CLOCK
@@ -32,7 +33,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     return run_pipeline(Check(observation, state, policy, now), CAPABILITIES)
 
 
-CAPABILITIES = (MINIMUM_BY_CLOCK, DEMAND, SURVIVAL, LEAVE, CONVERGENCE, RELIEF)
+CAPABILITIES = (MINIMUM_BY_CLOCK, DEMAND, SURVIVAL, LEAVE, RETURNS, CONVERGENCE, RELIEF)
 """All capabilities. Shared classes and the pipeline of a plan (``domain.rebalancing.plan``) name none of them."""
 
 FIGURES = {name: figure for capability in CAPABILITIES for name, figure in capability.figures.items()}

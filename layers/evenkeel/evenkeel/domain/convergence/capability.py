@@ -2,7 +2,6 @@
 
 from evenkeel.domain.convergence.converge import converge
 from evenkeel.domain.convergence.level import hold_level
-from evenkeel.domain.convergence.returns import with_fallbacks, with_steps
 from evenkeel.domain.convergence.step import update_step
 from evenkeel.domain.demand.capability import offers_of
 from evenkeel.domain.model.observations import Check
@@ -37,7 +36,5 @@ def _is_own(pool: PlannedPool, group: str) -> bool:
 
 CONVERGENCE = Capability(
     steps={Rank.CANCELLED_STEP: update_step, Rank.CONVERGENCE: converge, Point.BOUNDS: hold_level},
-    assume=with_fallbacks,
     answer=_answer,
-    follow=with_steps,
 )

@@ -37,6 +37,7 @@ from evenkeel.domain.convergence.obstacles import (
     zone_doubt,
 )
 from evenkeel.domain.convergence.pairs import Pairs, course_of, least_replicas, rebalance_pairs, return_pairs
+from evenkeel.domain.convergence.returns import Fallback
 from evenkeel.domain.convergence.step import (
     Drafts,
     by_key,
@@ -61,7 +62,7 @@ from evenkeel.domain.model.convergence import (
     Ordered,
     Starting,
 )
-from evenkeel.domain.model.drafts import Draft, Fallback, PoolDraft
+from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import MachineRef, State
 from evenkeel.domain.model.holds import held_until
 from evenkeel.domain.model.reasons import Reason, Rule

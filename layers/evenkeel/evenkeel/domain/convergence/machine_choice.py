@@ -16,7 +16,7 @@ from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_co
 from evenkeel.domain.demand.guards import guard_of
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.offers import with_coming
-from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED, find_places
+from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED, find_places, no_place
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.taints import is_being_deleted
 from evenkeel.domain.model.convergence import Choice
@@ -158,7 +158,7 @@ def _moving(simulation: Simulation, budgets: Budgets, node: Node, places: Places
     if not has_begun and not budgets.allow_all(moving):
         held = next((pod for pod in moving if budgets.of(pod)), moving[0])
         return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(held), budget=str(budgets.of(held)[0]))
-    return _rescheduled(simulation, simulation.snapshot.node_infos[node.name], moving, places) or moving
+    return no_place(simulation, simulation.snapshot.node_infos[node.name], moving, places) or moving
 
 
 def _held(simulation: Simulation, pod: Pod) -> Reason | None:
@@ -168,12 +168,3 @@ def _held(simulation: Simulation, pod: Pod) -> Reason | None:
         if reach.terms is not None or reach.labels or reach.node:
             return Reason.of(Rule.VOLUME_OF_ITS_ZONE, pod=str(pod), claim=reach.claim)
     return needs.obstacle
-
-
-def _rescheduled(simulation: Simulation, node_info: NodeInfo, moving: list[Pod], places: Places) -> Reason | None:
-    """Return why one of these pods fits no other node; None: all pods fit. The snapshot is unchanged afterwards."""
-    fork = simulation.snapshot.fork()
-    found = find_places(simulation, node_info, moving, places)
-    simulation.snapshot.revert(fork)
-    places.revert()
-    return found if isinstance(found, Reason) else None

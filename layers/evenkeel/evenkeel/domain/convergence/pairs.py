@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from evenkeel.domain.convergence.returns import fallbacks_of
 from evenkeel.domain.model.convergence import Starting
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
@@ -55,7 +56,7 @@ def return_pairs(pool: PoolDraft) -> Pairs:
     """
     able = sorted([draft for draft in pool.groups if _is_able(draft) and draft.room > 0], key=partial(_turn, pool))
     pairs = []
-    for fallback in pool.convergence.fallbacks if able else ():
+    for fallback in fallbacks_of(pool) if able else ():
         for source in fallback.groups:
             zone = source.group.identity.zone
             destination = next((draft for draft in able if draft.group.identity.zone == zone), able[0])

@@ -11,19 +11,56 @@ states are stored with one move id before the patch. Without the patch, no group
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.convergence import Deleting
-from evenkeel.domain.model.drafts import LASTING_LIMITS, Draft, Fallback
+from evenkeel.domain.model.drafts import LASTING_LIMITS, Draft, PoolDraft
 from evenkeel.domain.model.groups import PoolId, State
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.pools import AnyPool, Pool
-from evenkeel.domain.rebalancing.capability import Inputs, Planned
+from evenkeel.domain.rebalancing.capability import Capability, Inputs, Planned
 from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.domain.rebalancing.health.states import assess
 from evenkeel.domain.rebalancing.restore import is_restored
 
 _FAILING = (State.FENCED, State.UNHEALTHY, State.PROBING)
+
+
+@dataclass(kw_only=True, slots=True)
+class Fallback:
+    """A fallback of the draft's pool, as the check has read it. The plan of the draft's pool does not change it."""
+
+    pool: Pool
+    groups: Sequence[Draft]
+    held: Mapping[str, int]  # key of a group -> the nodes that it holds for other pools
+    keeps_minima: bool = False  # True: published mins are limits (``PoolInput.keeps_minima``)
+
+    @property
+    def requested(self) -> int:
+        """Return the requested replicas of all groups."""
+        return sum([draft.target for draft in self.groups])
+
+    @property
+    def running(self) -> int:
+        """Return the running nodes of all groups."""
+        return sum([draft.group.running for draft in self.groups])
+
+    def spare_of(self, draft: Draft) -> int:
+        """Return how many nodes a group may lose within PoolMinimum, its own minimum and its published min."""
+        low = draft.fewest()
+        if self.keeps_minima and draft.group.bounds is not None:
+            low = max(low, draft.group.bounds.min)
+        return min(self.held.get(draft.key, 0), self.requested - self.pool.min, draft.requested - low)
+
+
+class Fallbacks(tuple[Fallback, ...]):
+    """The fallbacks from which nodes can return to a pool, the farthest first."""
+
+
+def fallbacks_of(pool: PoolDraft) -> Fallbacks:
+    """Return the fallbacks from which nodes can return to the draft's pool."""
+    return pool.parts.drafts.of(Fallbacks) or Fallbacks()
 
 
 def with_fallbacks(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
@@ -49,13 +86,15 @@ def with_fallbacks(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> In
         changed[id] = changed[id]._replace(held=fallback.held)
         taker = _taker(fallback, first_pools, check)
         if taker is not None:
-            changed[taker] = changed[taker]._replace(fallbacks=(*changed[taker].fallbacks, fallback))
+            parts = changed[taker].parts
+            fallbacks = Fallbacks((*(parts.of(Fallbacks) or ()), fallback))
+            changed[taker] = changed[taker]._replace(parts=parts.plus(Fallbacks, fallbacks))
         for first, _ in first_pools:
             requested = {draft.key: draft.group.requested for draft in fallback.groups}
-            requested = {**changed[first.id].fallback_requested, **requested}
-            changed[first.id] = changed[first.id]._replace(fallback_requested=requested)
+            requested = {**changed[first.id].others_requested, **requested}
+            changed[first.id] = changed[first.id]._replace(others_requested=requested)
             if _takes_nodes(fallback, check) and _is_like(pool, first, check):
-                changed[first.id] = changed[first.id]._replace(fallback_takes=True)
+                changed[first.id] = changed[first.id]._replace(others_take=True)
     return changed
 
 
@@ -151,11 +190,15 @@ def with_steps(planned: Planned, inputs: Inputs) -> Inputs:
     """Return the inputs of the fallbacks of which a step of another pool takes a node."""
     changed = {}
     for id, given in inputs.items():
-        if not given.fallbacks:
+        fallbacks = given.parts.of(Fallbacks)
+        if fallbacks is None:
             continue
         plan = planned[id].plan
         step = plan.convergence.step or plan.next_state.convergence.step
-        for fallback in given.fallbacks:
+        for fallback in fallbacks:
             if step is not None and step.order.fallback == str(fallback.pool.id):
                 changed[fallback.pool.id] = inputs[fallback.pool.id]._replace(taken_by=(id, step))
     return changed
+
+
+RETURNS = Capability(assume=with_fallbacks, follow=with_steps)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.convergence.obstacles import no_room, state_reason, zone_doubt
+from evenkeel.domain.convergence.returns import Fallback, fallbacks_of
 from evenkeel.domain.model.convergence import (
     COMES_BACK,
     STEP_HELD,
@@ -17,7 +18,7 @@ from evenkeel.domain.model.convergence import (
     Ordered,
     Starting,
 )
-from evenkeel.domain.model.drafts import Draft, Fallback, PoolDraft
+from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.rebalancing.replicas.changes import take
@@ -51,18 +52,18 @@ def update_step(pool: PoolDraft) -> None:
 
 def by_key(pool: PoolDraft) -> dict[str, Draft]:
     """Return the groups of the pool and of its fallbacks, by key."""
-    others = [draft for fallback in pool.convergence.fallbacks for draft in fallback.groups]
+    others = [draft for fallback in fallbacks_of(pool) for draft in fallback.groups]
     return {draft.key: draft for draft in (*pool.groups, *others)}
 
 
 def holder(pool: PoolDraft, draft: Draft) -> Fallback | None:
     """Return the fallback that has a group; None: the group is in the pool itself."""
-    return next((each for each in pool.convergence.fallbacks if any(draft is its for its in each.groups)), None)
+    return next((each for each in fallbacks_of(pool) if any(draft is its for its in each.groups)), None)
 
 
 def _fallback_of(pool: PoolDraft, order: Order) -> Fallback | None:
     """Return the fallback that has the source of an order; None: the source is in the pool itself, or is unknown."""
-    return next((each for each in pool.convergence.fallbacks if str(each.pool.id) == order.fallback), None)
+    return next((each for each in fallbacks_of(pool) if str(each.pool.id) == order.fallback), None)
 
 
 def _source(pool: PoolDraft, order: Order, drafts: Drafts) -> Draft | Fallback | None:

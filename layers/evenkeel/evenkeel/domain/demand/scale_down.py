@@ -376,6 +376,15 @@ def _removal(candidate: _Candidate) -> Removal:
     )
 
 
+def no_place(simulation: Simulation, node_info: NodeInfo, moving: Sequence[Pod], places: Places) -> Reason | None:
+    """Return why one of these pods fits no other node; None: all pods fit. The snapshot is unchanged afterwards."""
+    fork = simulation.snapshot.fork()
+    found = find_places(simulation, node_info, moving, places)
+    simulation.snapshot.revert(fork)
+    places.revert()
+    return found if isinstance(found, Reason) else None
+
+
 def find_places(
     simulation: Simulation, node_info: NodeInfo, moving: Sequence[Pod], places: Places
 ) -> dict[str, str] | Reason:

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from evenkeel.domain.demand.cluster_snapshot import Places
 from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision
-from evenkeel.domain.demand.scale_down import find_places
+from evenkeel.domain.demand.scale_down import no_place
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.leave.model import Stays
 from evenkeel.domain.model.groups import GroupKey
@@ -45,8 +45,4 @@ def _stays_because(
         return None if decision.rule is Rule.BUDGET_EXHAUSTED else decision
     if decision is not DrainDecision.MOVES or places is None or node not in simulation.snapshot.node_infos:
         return None
-    fork = simulation.snapshot.fork()
-    place = find_places(simulation, simulation.snapshot.node_infos[node], [pod], places)
-    simulation.snapshot.revert(fork)
-    places.revert()
-    return place if isinstance(place, Reason) else None
+    return no_place(simulation, simulation.snapshot.node_infos[node], [pod], places)

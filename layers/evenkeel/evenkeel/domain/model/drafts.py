@@ -333,9 +333,9 @@ class ReleaseDraft:
     pods_unmet: bool = False  # True: pods wait that fit no node of ``waited_for``; False if that is None
     asks_waiting: bool = False  # True: the plan depends on ``waited_for``, which is None
     closed: bool = False  # True: no autoscaler may order in the pool, because Evenkeel orders the released nodes
-    fallback_takes: bool = False  # True: a fallback of the pool can get nodes for the pods that wait
-    # Key of a fallback's group -> its requested replicas. Nodes that a fallback gains replace released ones.
-    fallback_requested: Mapping[str, int] = field(default_factory=dict)
+    others_take: bool = False  # True: another pool can get nodes for the pods that wait
+    # Key of a group of such a pool -> its requested replicas. Nodes that it gains replace released ones.
+    others_requested: Mapping[str, int] = field(default_factory=dict)
     orders_at: datetime | None = None  # when Evenkeel orders the released nodes; None: already ordered, or not known
     # Key of a group -> number of nodes that an autoscaler may still order there.
     open_for: Mapping[str, int] = field(default_factory=dict)
@@ -352,33 +352,6 @@ class BoundsDraft:
     held_until: datetime | None = None  # when the last hold of level shrink ends, or has ended
 
 
-@dataclass(kw_only=True, slots=True)
-class Fallback:
-    """A fallback of the draft's pool, as the check has read it. The plan of the draft's pool does not change it."""
-
-    pool: Pool
-    groups: Sequence[Draft]
-    held: Mapping[str, int]  # key of a group -> the nodes that it holds for other pools
-    keeps_minima: bool = False  # True: published mins are limits (``PoolInput.keeps_minima``)
-
-    @property
-    def requested(self) -> int:
-        """Return the requested replicas of all groups."""
-        return sum([draft.target for draft in self.groups])
-
-    @property
-    def running(self) -> int:
-        """Return the running nodes of all groups."""
-        return sum([draft.group.running for draft in self.groups])
-
-    def spare_of(self, draft: Draft) -> int:
-        """Return how many nodes a group may lose within PoolMinimum, its own minimum and its published min."""
-        low = draft.fewest()
-        if self.keeps_minima and draft.group.bounds is not None:
-            low = max(low, draft.group.bounds.min)
-        return min(self.held.get(draft.key, 0), self.requested - self.pool.min, draft.requested - low)
-
-
 @dataclass(slots=True)
 class ConvergenceDraft:
     """The step of a pool's convergence."""
@@ -391,7 +364,6 @@ class ConvergenceDraft:
     # Key of a group whose machine to drain depends on pods -> key of the group that must get a node before the drain.
     # The second key is empty if that node already runs.
     asks: dict[str, str] = field(default_factory=dict)
-    fallbacks: Sequence[Fallback] = ()  # the fallbacks from which nodes can return, the farthest first
     # Key of a group -> the nodes that it holds for the pools of which its pool is a fallback.
     held: Mapping[str, int] = field(default_factory=dict)
     # The step of another pool that takes a node of this pool, and that pool; None: there is none.

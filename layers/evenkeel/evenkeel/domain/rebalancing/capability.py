@@ -9,7 +9,7 @@ from typing import NamedTuple
 from evenkeel.domain.model.convergence import NO_CHOICES, Choices
 from evenkeel.domain.model.convergence import Step as ConvergeStep
 from evenkeel.domain.model.demand import DemandFacts
-from evenkeel.domain.model.drafts import Fallback, PoolDraft
+from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Check
@@ -60,9 +60,8 @@ class PoolInput(NamedTuple):
     pods_unmet: bool = False
     pods_decide: bool = False  # True: pods decide which nodes of the pool must stay
     keeps_minima: bool = False  # True: published mins are limits where nodes return to another pool
-    fallbacks: tuple[Fallback, ...] = ()
-    fallback_takes: bool = False
-    fallback_requested: Mapping[str, int] = NO_NODES
+    others_take: bool = False
+    others_requested: Mapping[str, int] = NO_NODES
     held: Mapping[str, int] = NO_NODES
     taken_by: tuple[PoolId, ConvergeStep] | None = None
     parts: Parts = NO_PARTS

@@ -125,15 +125,14 @@ class PoolPlanner:
             convergence=ConvergenceDraft(
                 choices=given.choices,
                 state=pool.state.convergence,
-                fallbacks=given.fallbacks,
                 held=given.held,
                 taken_by=given.taken_by,
             ),
             release=ReleaseDraft(
                 waited_for=given.waited_for,
                 pods_unmet=given.pods_unmet,
-                fallback_takes=given.fallback_takes,
-                fallback_requested=given.fallback_requested,
+                others_take=given.others_take,
+                others_requested=given.others_requested,
             ),
             parts=PartsDraft(drafts=Parts(given.parts), stored=Parts(pool.state.parts)),
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),

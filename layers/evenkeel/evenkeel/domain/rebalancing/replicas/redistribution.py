@@ -33,9 +33,9 @@ def redistribute(pool: PoolDraft) -> None:
         return
     takers = [draft for draft in pool.groups if draft.takes]
     is_doubtful = not any([taker.state is State.HEALTHY for taker in takers])
-    # If no healthy group of the pool can take the nodes, a fallback gets them for the pods that wait.
-    by_fallback = pool.release.fallback_takes and is_doubtful
-    moving = _moves(pool) and not by_fallback
+    # If no healthy group of the pool can take the nodes, another pool gets them for the pods that wait.
+    by_others = pool.release.others_take and is_doubtful
+    moving = _moves(pool) and not by_others
     # Unplaced replicas of an interrupted move are placed first, except replicas above PoolMaximum, which are no longer
     # wanted. The room that frozen groups reserve is not subtracted here. Otherwise the move would lose replicas.
     pool_max = pool.pool.max
@@ -43,8 +43,8 @@ def redistribute(pool: PoolDraft) -> None:
     placed = place_unplaced(pool, takers, unplaced)
     pool.replicas.unplaced = unplaced - sum(more for _, more in placed)
     # A move lowers groups by no more replicas than the takers have room for. So does a release while no taker is
-    # healthy, unless a fallback takes the nodes.
-    is_limited = not by_fallback and (moving or is_doubtful)
+    # healthy, unless another pool takes the nodes.
+    is_limited = not by_others and (moving or is_doubtful)
     released = _give_up(pool, takers, is_limited=is_limited, moving=moving)
     if pool.pool.settings.on_failure is OnFailure.RELEASE:
         remember_release(pool, released)

@@ -75,7 +75,7 @@ def remember_release(pool: PoolDraft, replicas: int) -> None:
     if not replicas or not pool.pool.settings.autoscaler:
         return
     requested = {draft.key: min(draft.requested, draft.group.requested) for draft in pool.groups}
-    requested = {**pool.release.fallback_requested, **requested}
+    requested = {**pool.release.others_requested, **requested}
     pool.release.planned = Release(at=pool.now, replicas=pool.release.not_reordered + replicas, requested=requested)
     pool.release.stored, pool.release.not_reordered = None, 0
 
@@ -170,9 +170,9 @@ def not_reordered(pool: PoolDraft) -> tuple[int, datetime | None]:
 
 
 def _not_reordered(pool: PoolDraft, release: Release, requested: Mapping[str, int]) -> int:
-    """Return how many released replicas neither the pool nor its fallbacks have requested again."""
-    fallbacks = pool.release.fallback_requested
-    known = {key: nodes for key, nodes in fallbacks.items() if key in release.requested}
+    """Return how many released replicas neither the pool nor others for it have requested again."""
+    others = pool.release.others_requested
+    known = {key: nodes for key, nodes in others.items() if key in release.requested}
     return release.not_reordered({**known, **requested})
 
 
