@@ -18,6 +18,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
+from evenkeel.record import DiscoveredPools
 from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.answers import group_names, print_plan, print_pools
@@ -60,7 +61,8 @@ _NO_GROUP = (
 # Answers of AWS without groups.
 _OF_AWS = (Rule.UNUSED_ANSWER, Rule.NO_GROUP_ANSWERED, Rule.NODE_GROUPS_ALONE, Rule.ANSWER_ALONE)
 # The default record. With it, a plan proposes a pool for similar node groups that have no label with a pool's name.
-_WITHOUT = {"pools": {"discover": "similar"}}
+# It is made without validation, which would first build a schema of every field of a record.
+_WITHOUT = ClusterFile.model_construct(pools=DiscoveredPools.model_construct(discover="similar"))
 _DISCOVERY = ["pools: {discover: similar}"]
 
 
@@ -98,7 +100,7 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     record = cluster if record is None else record
     if [*file, record, state].count("-") > 1:
         fail(["standard input is named more than once: it can be read only once"])
-    policy = read_model(ClusterFile, _WITHOUT if record is None else read_yaml(record), file_name(record or "record"))
+    policy = _WITHOUT if record is None else read_model(ClusterFile, read_yaml(record), file_name(record))
     if namespace is not None:
         if file:
             fail(["--namespace reads one namespace of a cluster: leave it out with -f"])
