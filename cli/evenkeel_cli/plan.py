@@ -36,7 +36,6 @@ from evenkeel_cli.inputs import (
 )
 from evenkeel_cli.objects import objects_of, read_objects
 from evenkeel_cli.proposals import Target, heading, lines, propose_marks, propose_places
-from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import (
     BAD_INPUT,
     INVALID_POOL,
@@ -51,6 +50,7 @@ from evenkeel_cli.terminal import (
 
 if TYPE_CHECKING:
     from evenkeel_cli.split_groups import SplitGroup
+    from evenkeel_cli.state_file import StateFile
 
 _NO_POOL = 4
 _OTHER_SOURCES = "--kubeconfig or --context to read a cluster, or --auto-scaling to read AWS"
@@ -105,10 +105,10 @@ def plan_command(  # noqa: PLR0913  one parameter per option
         if file:
             fail(["--namespace reads one namespace of a cluster: leave it out with -f"])
         policy = policy.model_copy(update={"namespaces": read_namespaces([namespace])})
-    before = StateFile.read(read_text(state), file_name(state)) if state is not None else StateFile()
+    before = None if state is None else _read_state(state)
     moment = read_moment(now)
     requests = (*read_growths("--grow", grow, 1, moment), *read_growths("--shrink", shrink, -1, moment))
-    known = replace(before.state(), scale_requests=requests)
+    known = replace(ClusterState() if before is None else before.state(), scale_requests=requests)
     aws = _session(role_arn) if auto_scaling else None
     context = context if file or auto_scaling else _context(kubeconfig, context)
     target = Target(kubeconfig=kubeconfig, context=context, region=aws.region_name if aws else None)
@@ -214,7 +214,7 @@ def _places(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[str]:
     return [heading(places), *lines(places, target)] if places else []
 
 
-def _print_and_exit(planned: Plan, before: StateFile, output: Output, advice: _Advice) -> None:
+def _print_and_exit(planned: Plan, before: "StateFile | None", output: Output, advice: _Advice) -> None:
     """Print a plan. Exit with an error code if there is no pool, a pool is invalid, or a request is refused."""
     if refused := [problem_text(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
@@ -225,10 +225,13 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, advice: _A
     document = plan_json(planned)
     mark_pools(document, planned, advice.tags)
     if output.is_document:
+        from evenkeel_cli.state_file import StateFile  # with the codec of stored items, which tables do not need
+
+        after = (before or StateFile()).after(planned)
         proposals = {} if planned.pools and not advice.lines else {"proposals": advice.lines[1:]}
         faults = waiting or advice.missing
         failure = error_document(faults, code) if faults else {}
-        say_document({**document, **proposals, **advice.document(), "state": before.after(planned), **failure}, output)
+        say_document({**document, **proposals, **advice.document(), "state": after, **failure}, output)
     elif output is Output.NAME:
         for name in group_names(document["pools"]):
             say(name)
@@ -241,6 +244,12 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, advice: _A
         fail(waiting, code)
     if code:
         raise typer.Exit(code)
+
+
+def _read_state(name: str) -> "StateFile":
+    from evenkeel_cli.state_file import StateFile
+
+    return StateFile.read(read_text(name), file_name(name))
 
 
 def _split(of_aws: AwsDocuments, policy: ClusterFile, now: datetime) -> "Sequence[SplitGroup]":
