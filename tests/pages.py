@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from html.parser import HTMLParser
-from io import BytesIO
+from io import BytesIO, StringIO
 from typing import Any
 
 from PIL import Image
@@ -194,10 +194,9 @@ class Seen(HTMLParser):
 
 def assert_note_is_shown(stack: Stack, note: str, pool: str) -> None:
     """Check that plan, status, the page and explain print a note of a pool."""
-    console = Console(width=200)
-    with console.capture() as printed:
-        for action in ("plan", "status"):
-            print_answer(stack.ask(action), console)
-    assert printed.get().count(f"note: {note}") == 2
+    printed = StringIO()
+    for action in ("plan", "status"):
+        print_answer(stack.ask(action), Console(file=printed, width=200))
+    assert printed.getvalue().count(f"note: {note}") == 2
     assert note in Seen(document(page_of_status(stack.ask("status"), "x", stack.clock.now()))).text
     assert note[1:] in stack.ask("explain", pool=pool)["message"]

@@ -18,7 +18,7 @@ from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import MOST_NAMED, ago, counted, rfc3339, some_names, without_request_ids
 from evenkeel.texts.incidents import KIND_NAMES, outage_text
-from evenkeel_cli.terminal import Output, cell, print_line, print_table, say, say_document, table, terminal
+from evenkeel_cli.terminal import Output, Table, cell, print_line, print_table, say, say_document, terminal
 
 _Json = Mapping[str, Any]
 _STYLES = {
@@ -343,9 +343,7 @@ def _one_line_each(console: Console, pools: Iterable[_Json], incidents: Iterable
     def lacking(pool: _Json) -> int:
         return max((missing.get(_key(group), 0) for group in pool["groups"]), default=0)
 
-    rows = table()
-    for heading in ("pool", "nodes", "min", "max", "not healthy"):
-        rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    rows = Table(("pool", "nodes", "min", "max", "not healthy"), right=_NUMBERS)
     by_states: dict[str, list[_Json]] = {}
     for pool in sorted(pools, key=lacking, reverse=True):
         by_states.setdefault(_states(pool), []).append(pool)
@@ -383,9 +381,7 @@ def _nodes(group: _Json) -> tuple[int, int]:
 def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]]) -> None:
     numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
     _line(console, f"{name}: {pool['strategy']}, {numbers}{_as_if(pool.get('asIf') or {})}", "italic")
-    rows = table()
-    for heading in ("zone", "node group", "state", *columns, "requested", "min", "max"):
-        rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    rows = Table(("zone", "node group", "state", *columns, "requested", "min", "max"), right=_NUMBERS)
     names = [*group_names([pool])]
     for number, group in enumerate(pool["groups"]):
         rows.add_row(

@@ -14,13 +14,13 @@ from evenkeel_cli.terminal import (
     NOT_READY,
     CommandError,
     Output,
+    Table,
     cell,
     confirm,
     fail,
     print_line,
     print_table,
     say,
-    table,
     terminal,
 )
 
@@ -155,10 +155,7 @@ def print_report(console: Console, report: Mapping[str, Any]) -> None:
         ("pools not at size", _UNKNOWN, _names(measured["notAtSize"])),
         ("incidents caused", _UNKNOWN, _names(measured["incidents"])),
     ]
-    numbers = table()
-    numbers.add_column("", overflow="fold")
-    for heading in ("forecast", "measured"):
-        numbers.add_column(heading, justify="right", overflow="fold")
+    numbers = Table(("", "forecast", "measured"), right=("forecast", "measured"))
     for row in rows:
         numbers.add_row(*map(cell, row))
     print_table(console, numbers)

@@ -11,7 +11,7 @@ from evenkeel.texts.english import counted, problem_text, rfc3339
 from evenkeel_cli.simulation.forecast import Outcome
 from evenkeel_cli.simulation.loss import EVICTED, PROVISIONED
 from evenkeel_cli.simulation.scenario import write_duration
-from evenkeel_cli.terminal import cell, print_line, print_table, table, terminal
+from evenkeel_cli.terminal import Table, cell, print_line, print_table, terminal
 
 _MOST_ROWS = 15  # of a table; JSON has all
 _CANNOT_SURVIVE = {
@@ -170,19 +170,16 @@ def print_forecast(foreseen: Foreseen) -> None:
     console, outcome = terminal(), foreseen.outcome
     for text in (*sayings(foreseen), *map(_cost_text, costs(foreseen)[:_MOST_ROWS])):
         print_line(console, cell(text))
-    pods = table()
-    pods.add_column("pods of", overflow="fold")
-    for heading in ("pods", "placed by", "no place"):
-        pods.add_column(heading, justify="right", overflow="fold")
+    numbers = ("pods", "placed by", "no place")
+    pods = Table(("pods of", *numbers), right=numbers)
     for waits in outcome.waits[:_MOST_ROWS]:
         pods.add_row(cell(waits.name), str(waits.pods), _duration(waits.longest), str(waits.never))
     if outcome.waits:
         print_table(console, pods)
-    changes = table()
     zones = sorted({group.zone for group in outcome.snapshots[-1].groups})[:4]
     waiting = ["waiting"] if outcome.has_pods else []
-    for heading in ("at", *zones, *waiting):
-        changes.add_column(heading, justify="right", overflow="fold")
+    headings = ("at", *zones, *waiting)
+    changes = Table(headings, right=headings)
     for change in _timeline(outcome)[:_MOST_ROWS]:
         cells = [f"{change['running'][zone]} of {change['requested'][zone]}" for zone in zones]
         changes.add_row(write_duration(change["at"]), *cells, *([str(change["waiting"])] if waiting else []))
@@ -209,10 +206,8 @@ def fleet_json(found: Sequence[Foreseen], spared: Sequence[str], unread: Mapping
 
 def print_fleet(found: Sequence[Foreseen], spared: Sequence[str]) -> None:
     """Print one line per cluster."""
-    console, rows = terminal(), table()
-    rows.add_column("cluster", overflow="fold")
-    for heading in ("zone", "nodes", "pods", "placed by", "no place", "bound", "survives"):
-        rows.add_column(heading, justify="right", overflow="fold")
+    facts = ("zone", "nodes", "pods", "placed by", "no place", "bound", "survives")
+    console, rows = terminal(), Table(("cluster", *facts), right=facts)
     for foreseen in found:
         outcome = foreseen.outcome
         longest = max((waits.longest for waits in outcome.waits if waits.longest is not None), default=None)

@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 a cluster or a stack did not answer; 2 bad input, one line
 ready, or the action is only planned (dry run); 130 interrupted.
 """
 
+import gc
 import os
 import re
 import sys
@@ -148,6 +149,7 @@ def evenkeel(
 
 def main() -> None:
     """Run the command line. An interrupt and output that cannot be written are one line. A closed pipe is no error."""
+    gc.set_threshold(50_000, 10, 50)  # the usual 700 costs a tenth of a plan: imports make many objects that stay
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # of libraries, about insecure kubeconfigs for example
     try:

@@ -18,6 +18,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
+from evenkeel.record import DiscoveredPools
 from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.answers import group_names, print_plan, print_pools
@@ -35,7 +36,6 @@ from evenkeel_cli.inputs import (
 )
 from evenkeel_cli.objects import objects_of, read_objects
 from evenkeel_cli.proposals import Target, heading, lines, propose_marks, propose_places
-from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import (
     BAD_INPUT,
     INVALID_POOL,
@@ -50,6 +50,7 @@ from evenkeel_cli.terminal import (
 
 if TYPE_CHECKING:
     from evenkeel_cli.split_groups import SplitGroup
+    from evenkeel_cli.state_file import StateFile
 
 _NO_POOL = 4
 _OTHER_SOURCES = "--kubeconfig or --context to read a cluster, or --auto-scaling to read AWS"
@@ -60,7 +61,8 @@ _NO_GROUP = (
 # Answers of AWS without groups.
 _OF_AWS = (Rule.UNUSED_ANSWER, Rule.NO_GROUP_ANSWERED, Rule.NODE_GROUPS_ALONE, Rule.ANSWER_ALONE)
 # The default record. With it, a plan proposes a pool for similar node groups that have no label with a pool's name.
-_WITHOUT = {"pools": {"discover": "similar"}}
+# It is made without validation, which would first build a schema of every field of a record.
+_WITHOUT = ClusterFile.model_construct(pools=DiscoveredPools.model_construct(discover="similar"))
 _DISCOVERY = ["pools: {discover: similar}"]
 
 
@@ -98,15 +100,15 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     record = cluster if record is None else record
     if [*file, record, state].count("-") > 1:
         fail(["standard input is named more than once: it can be read only once"])
-    policy = read_model(ClusterFile, _WITHOUT if record is None else read_yaml(record), file_name(record or "record"))
+    policy = _WITHOUT if record is None else read_model(ClusterFile, read_yaml(record), file_name(record))
     if namespace is not None:
         if file:
             fail(["--namespace reads one namespace of a cluster: leave it out with -f"])
         policy = policy.model_copy(update={"namespaces": read_namespaces([namespace])})
-    before = StateFile.read(read_text(state), file_name(state)) if state is not None else StateFile()
+    before = None if state is None else _read_state(state)
     moment = read_moment(now)
     requests = (*read_growths("--grow", grow, 1, moment), *read_growths("--shrink", shrink, -1, moment))
-    known = replace(before.state(), scale_requests=requests)
+    known = replace(ClusterState() if before is None else before.state(), scale_requests=requests)
     aws = _session(role_arn) if auto_scaling else None
     context = context if file or auto_scaling else _context(kubeconfig, context)
     target = Target(kubeconfig=kubeconfig, context=context, region=aws.region_name if aws else None)
@@ -212,7 +214,7 @@ def _places(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[str]:
     return [heading(places), *lines(places, target)] if places else []
 
 
-def _print_and_exit(planned: Plan, before: StateFile, output: Output, advice: _Advice) -> None:
+def _print_and_exit(planned: Plan, before: "StateFile | None", output: Output, advice: _Advice) -> None:
     """Print a plan. Exit with an error code if there is no pool, a pool is invalid, or a request is refused."""
     if refused := [problem_text(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
@@ -223,10 +225,13 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, advice: _A
     document = plan_json(planned)
     mark_pools(document, planned, advice.tags)
     if output.is_document:
+        from evenkeel_cli.state_file import StateFile  # with the codec of stored items, which tables do not need
+
+        after = (before or StateFile()).after(planned)
         proposals = {} if planned.pools and not advice.lines else {"proposals": advice.lines[1:]}
         faults = waiting or advice.missing
         failure = error_document(faults, code) if faults else {}
-        say_document({**document, **proposals, **advice.document(), "state": before.after(planned), **failure}, output)
+        say_document({**document, **proposals, **advice.document(), "state": after, **failure}, output)
     elif output is Output.NAME:
         for name in group_names(document["pools"]):
             say(name)
@@ -239,6 +244,12 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, advice: _A
         fail(waiting, code)
     if code:
         raise typer.Exit(code)
+
+
+def _read_state(name: str) -> "StateFile":
+    from evenkeel_cli.state_file import StateFile
+
+    return StateFile.read(read_text(name), file_name(name))
 
 
 def _split(of_aws: AwsDocuments, policy: ClusterFile, now: datetime) -> "Sequence[SplitGroup]":

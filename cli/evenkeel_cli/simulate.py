@@ -28,6 +28,7 @@ from evenkeel_cli.simulation.plot import draw
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
 from evenkeel_cli.terminal import (
     Output,
+    Table,
     cell,
     fail,
     print_line,
@@ -36,7 +37,6 @@ from evenkeel_cli.terminal import (
     say_document,
     say_json,
     say_lines,
-    table,
     terminal,
 )
 
@@ -135,13 +135,10 @@ def print_measures(scenario: Scenario, records: Sequence[Record], console: Conso
     """Print one row per run, and a legend."""
     console = console or terminal()
     print_line(console, cell(f"{scenario.name}, {write_duration(scenario.duration)}", "italic"))
-    runs = table()
-    runs.add_column("strategy", overflow="fold")
     headings = _HEADINGS_OF_PODS if scenario.pods else _HEADINGS
     rows = [_cells(record) for record in records]
     shown = [heading for heading in headings if any(cells[heading].plain != _NOTHING for cells in rows)]
-    for heading in shown:
-        runs.add_column(heading, justify="right", overflow="fold")
+    runs = Table(["strategy", *shown], right=shown)
     for record, cells in zip(records, rows, strict=True):
         runs.add_row(cell(record.variant.name), *(cells[heading] for heading in shown))
     print_table(console, runs)

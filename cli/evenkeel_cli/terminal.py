@@ -7,17 +7,15 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from threading import Timer
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console, RenderableType
-from rich.measure import measure_renderables
-from rich.segment import Segment, Segments
-from rich.table import Table
+from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text
 
 from evenkeel.domain.model.values import printable, quote
@@ -88,7 +86,7 @@ def print_line(console: Console, text: Text) -> None:
     if console.is_terminal:
         console.print(text)
     else:
-        console.print(Segments([Segment(text.plain)], new_lines=True), soft_wrap=True)
+        print(text.plain, file=console.file)
 
 
 def cell(text: str, style: str = "") -> Text:
@@ -96,47 +94,59 @@ def cell(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
-def table() -> Table:
-    """Return an empty table without a frame, which would take space from names and is noise in a pipe."""
-    return Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+class Table:
+    """A table without a frame, which would take space from names and is noise in a pipe."""
+
+    def __init__(self, headings: Iterable[str], right: Container[str] = ()) -> None:
+        """Create a table without rows. ``right``: the headings of the columns that are aligned to the right."""
+        headings = [*headings]
+        self.right = [heading in right for heading in headings]
+        self.rows = [[Text(heading, "table.header") for heading in headings]]
+
+    def add_row(self, *cells: str | Text) -> None:
+        """Add a row with a cell per column."""
+        self.rows.append([Text(cell) if isinstance(cell, str) else cell for cell in cells])
 
 
-def print_table(console: Console, rows: Table) -> None:
+def print_table(console: Console, table: Table) -> None:
     """Print a table. If it is too wide, columns wrap at words. A word is cut only if this is not enough.
 
-    rich alone makes the widest column narrower, even if this cuts its words and another column has spaces. A table that
-    fits is printed as text, because rich takes seconds to lay out the tables of a large plan.
+    rich makes the widest column narrower, even if this cuts its words and another column has spaces. It also takes
+    seconds to lay out the tables of a large plan.
     """
-    texts = [[Text(str(column.header), "table.header"), *map(_text, column.cells)] for column in rows.columns]
-    widths = [max(text.cell_len for text in column) for column in texts]
-    if sum(widths) > console.width - len(widths):
-        _wrap_columns(console, rows)
-        console.print(rows)
-        return
-    for column, of_column, width in zip(rows.columns, texts, widths, strict=True):
-        for text in of_column:
-            gap = width - text.cell_len
-            text.pad_left(gap) if column.justify == "right" else text.pad_right(gap)
-    print_line(console, Text("\n").join(Text(" ").join(row) for row in zip(*texts, strict=True)))
+    columns = [*zip(*table.rows, strict=True)]
+    widths = _widths(columns, console.width - len(columns))
+    lines: list[Text] = []
+    for row in table.rows:
+        cells = [_lines(console, *cell) for cell in zip(row, widths, table.right, strict=True)]
+        blank = [Text(" " * width) for width in widths]
+        for number in range(max(map(len, cells))):
+            parts = (cell[number] if number < len(cell) else space for cell, space in zip(cells, blank, strict=True))
+            lines.append(Text(" ").join(parts))
+    print_line(console, Text("\n").join(lines))
 
 
-def _text(cell: RenderableType) -> Text:
-    return cell.copy() if isinstance(cell, Text) else Text(str(cell))
-
-
-def _wrap_columns(console: Console, rows: Table) -> None:
-    """Set the widths of columns that wrap, if no word must be cut."""
-    columns = rows.columns
-    sizes = [measure_renderables(console, console.options, [column.header, *column.cells]) for column in columns]
-    space = console.width - len(columns)  # without the padding
-    if sum(size.minimum for size in sizes) > space:
-        return
-    widths = [size.maximum for size in sizes]
-    while sum(widths) > space:
-        may_wrap = [number for number, size in enumerate(sizes) if widths[number] > size.minimum]
+def _widths(columns: Sequence[Sequence[Text]], space: int) -> list[int]:
+    """Return the widths of columns. If they need more than the space, the widest columns become narrower."""
+    widths = [max(text.cell_len for text in column) for column in columns]
+    if sum(widths) <= space:
+        return widths
+    least = [max(cell_len(word) for text in column for word in (text.plain.split() or [""])) for column in columns]
+    if sum(least) > space:
+        least = [1] * len(columns)  # words must be cut
+    while sum(widths) > max(space, sum(least)):
+        may_wrap = [number for number, width in enumerate(widths) if width > least[number]]
         widths[max(may_wrap, key=widths.__getitem__)] -= 1
-    for column, width in zip(columns, widths, strict=True):
-        column.width = width
+    return widths
+
+
+def _lines(console: Console, text: Text, width: int, is_right: bool) -> Sequence[Text]:
+    """Return the lines of a cell, each as wide as the column."""
+    if (gap := width - text.cell_len) < 0:
+        return [*text.wrap(console, width, justify="right" if is_right else "left", overflow="fold")]
+    line = text.copy()
+    line.pad_left(gap) if is_right else line.pad_right(gap)
+    return [line]
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -13,7 +13,7 @@ from evenkeel_cli.lookback.history import History, area, moment, total
 from evenkeel_cli.lookback.outages import Outage
 from evenkeel_cli.lookback.replay import Answer, Figures
 from evenkeel_cli.simulation.scenario import write_duration
-from evenkeel_cli.terminal import cell, print_line, print_table, table
+from evenkeel_cli.terminal import Table, cell, print_line, print_table
 
 _HOUR, _MINUTE = 3600, 60
 _LEGEND = "waited, replay without and with Evenkeel: node-minutes; nodes·h: more with Evenkeel; times are UTC"
@@ -108,11 +108,8 @@ class Report:
         for sentence in self.sentences():
             print_line(console, cell(sentence))
         if self.answers:
-            rows = table()
-            for heading in ("", "from", "for", "outage", "pool"):
-                rows.add_column(heading)
-            for heading in ("refused", "waited", "replay", "Evenkeel", "nodes·h"):
-                rows.add_column(heading, justify="right")
+            numbers = ("refused", "waited", "replay", "Evenkeel", "nodes·h")
+            rows = Table(("", "from", "for", "outage", "pool", *numbers), right=numbers)
             print_line(console, cell(""))
             for number, answer in enumerate(self.answers, 1):
                 rows.add_row(*(cell(text) for text in self._cells(number, answer)))

@@ -1,5 +1,7 @@
 """The status of a cluster with many pools: healthy ones as one line, a repeated text once, one pool by its name."""
 
+from collections.abc import Sequence
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -30,11 +32,10 @@ def stack() -> Stack:
     return made
 
 
-def printed(answer: dict[str, Any]) -> list[str]:
-    console = Console(width=90)
-    with console.capture() as capture:
-        print_answer(answer | {"decisions": [], "actions": []}, console)
-    return capture.get().splitlines()
+def printed(answer: dict[str, Any], width: int = 90, decisions: Sequence[Any] = ()) -> list[str]:
+    quote = StringIO()
+    print_answer(answer | {"decisions": decisions, "actions": []}, Console(file=quote, width=width))
+    return quote.getvalue().splitlines()
 
 
 def page(answer: dict[str, Any], stack: Stack) -> str:
@@ -161,10 +162,9 @@ def test_a_status_of_one_pool_has_the_decisions_about_it() -> None:
 
 def test_decisions_alike_are_one_line() -> None:
     answer = pools_answer(40).ask("status")
-    console = Console(width=90)
-    with console.capture() as capture:
-        print_answer(answer, console)
-    (line,) = (line for line in capture.get().splitlines() if line.endswith("nothing changed (schedule)"))
+    (line,) = (
+        line for line in printed(answer, decisions=answer["decisions"]) if line.endswith("nothing changed (schedule)")
+    )
     assert len(line.partition(") ")[2].partition(":")[0].split(", ")) == len(answer["decisions"])
 
 
@@ -196,8 +196,5 @@ def test_the_page_folds_healthy_pools_and_shows_a_shared_text_once(stack: Stack)
 def test_the_heading_of_a_pool_is_one_line_in_a_narrow_console() -> None:
     answer = Stack().ask("plan")
     answer["poolIds"] = ["a-pool-whose-name-is-longer-than-the-line"]
-    console = Console(width=40)
-    with console.capture() as capture:
-        print_answer(answer, console)
-    first = next(line for line in capture.get().splitlines() if "whose-name" in line)
+    first = next(line for line in printed(answer, width=40) if "whose-name" in line)
     assert first == "a-pool-whose-name-is-longer-than-the-line: Balanced, min 3, max 12"

@@ -22,7 +22,7 @@ from evenkeel.domain.model.values import printable
 from evenkeel.domain.plan import plan
 from evenkeel_cli.answers import print_answer, print_plan
 from evenkeel_cli.main import _print_failure
-from evenkeel_cli.terminal import CommandError, Output, cell, print_line, print_table, say, say_json, table
+from evenkeel_cli.terminal import CommandError, Output, Table, cell, print_line, print_table, say, say_json
 from tests.builders import NOW, group, key, numbers
 from tests.stack import Stack
 
@@ -168,9 +168,8 @@ def test_lines_wrap_at_words_on_a_terminal_and_stay_whole_in_a_pipe(monkeypatch:
 
 def test_a_table_of_80_columns_cuts_no_word_while_another_column_can_wrap() -> None:
     row = ("eu-central-1a", "prod/workers-of-eu-1a", "probing", "7 minutes ago", "2", "14 → 13", "100", "104 → 103")
-    rows, quote = table(), StringIO()
-    for heading in ("zone", "node group", "state", "since", "running", "requested", "min", "max"):
-        rows.add_column(heading, overflow="fold")
+    headings = ("zone", "node group", "state", "since", "running", "requested", "min", "max")
+    rows, quote = Table(headings), StringIO()
     rows.add_row(*map(cell, row))
     print_table(Console(file=quote, width=80), rows)
     lines = quote.getvalue().splitlines()

@@ -111,11 +111,10 @@ class TestAnswers:
         assert page_of_plan(json.dumps(plan["plan"]), "plan").sections
         assert page_of_status({**status, "cluster": "demo", "action": "status", "ok": True}, "x", NOW).sections
         for action, answer in (("plan", plan), ("status", status)):
-            console = Console(width=200, record=True, file=StringIO())
-            print_answer({**answer, "action": action, "ok": True}, console)
-            printed = console.export_text()
-            assert "3 pending pods fit on existing or upcoming nodes." in printed
-            assert "Pod default/odd is not counted: scheduler volcano places the pod" in printed
+            printed = StringIO()
+            print_answer({**answer, "action": action, "ok": True}, Console(file=printed, width=200))
+            assert "3 pending pods fit on existing or upcoming nodes." in printed.getvalue()
+            assert "Pod default/odd is not counted: scheduler volcano places the pod" in printed.getvalue()
 
 
 class TestCosts:

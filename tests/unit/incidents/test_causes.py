@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -140,10 +141,9 @@ def test_every_incident_has_one_cause_per_zone_at_most_and_every_cause_three_sha
 
 
 def printed(answer: dict[str, Any]) -> list[str]:
-    console = Console(width=100, record=True)
-    with console.capture() as capture:
-        print_answer(answer, console)
-    return capture.get().splitlines()
+    quote = StringIO()
+    print_answer(answer, Console(file=quote, width=100))
+    return quote.getvalue().splitlines()
 
 
 FLEET = fleet_answer(40)

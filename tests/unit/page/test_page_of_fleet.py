@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -91,10 +92,9 @@ def test_the_headline_names_two_pools_without_a_zone_that_delivers_the_worst_fir
     for count, words in ((2, "c2/workers, c1/workers;"), (4, "c4/workers, c3/workers and 2 other pools;")):
         answer = FLEET | {"clusters": rows[:count], "causes": []}
         assert f"no zone is known to deliver for {words}" in headline(answer)
-        console = Console(width=80)
-        with console.capture() as capture:
-            print_answer(answer, console)
-        assert capture.get().startswith(f"outage: no zone is known to deliver for {words.rstrip(';')}")
+        printed = StringIO()
+        print_answer(answer, Console(file=printed, width=80))
+        assert printed.getvalue().startswith(f"outage: no zone is known to deliver for {words.rstrip(';')}")
 
 
 @given(
