@@ -85,17 +85,11 @@ def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
         return group  # an instance pool has Machine objects only where its provider creates them
     running = sum(machine.has_node and not machine.deleting for machine in listed)
     zones = {machine.zone for machine in listed if machine.zone is not None}
-    common = next(iter(zones)) if len(zones) == 1 else None
-    return replace(
-        group,
-        machines=listed,
-        running=max(running, min(group.running, group.requested)),
-        identity=replace(
-            group.identity,
-            zone=group.identity.zone or common,
-            zone_of_machines=group.identity.zone is None and common is not None,
-        ),
-    )
+    identity = group.identity
+    if identity.zone is None and len(zones) == 1:
+        identity = replace(identity, zone=zones.pop(), zone_of_machines=True)
+    running = max(running, min(group.running, group.requested))
+    return replace(group, machines=listed, running=running, identity=identity)
 
 
 def with_autoscaler_status(members: list[GroupObjects], flavour: Flavour, status: str) -> list[GroupObjects]:
