@@ -1,18 +1,21 @@
 """Machine objects as structs: a wrong field costs that field alone, in files and in lists."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.planning import reference_work
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from tests import objects
 from tests.builders import json_values
 from tests.fakes import NOW
 from tests.objects import ZONES, Object, machine
+from tests.unit.rebalancing.test_plan_cost import instructions
 
 _PATHS = (
     *("metadata", "metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"),
@@ -93,3 +96,20 @@ def test_a_list_is_read_as_its_objects_are(flavour: str, whole: bool, changes: l
     found = received.machines(api.shape)
     assert found == [api.read(item) for item in received.objects()]
     assert found.count(api.read(running(flavour, 9))) == 2
+
+
+# Instructions to read a machine, of 1,000 in the reference work (``reference_work``), as last recorded.
+COST = {"gardener": 13.0, "cluster-api": 17.6, "openshift": 15.3}
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_machine_costs_no_more_than_recorded_to_read(flavour: str) -> None:
+    api = FLAVOURS[flavour].machines
+
+    def read(number: int) -> int:
+        page = json.dumps({"items": [running(flavour, each) for each in range(number)]}).encode()
+        received = ReceivedList("GET /x of demo", (page,), whole=False)
+        return instructions(lambda: [item.read(api.mark, NOW) for item in received.machines(api.shape)])
+
+    cost = (read(30) - read(10)) / 20 / (instructions(partial(reference_work, 50)) / 1_000)
+    assert cost <= 1.25 * COST[flavour]

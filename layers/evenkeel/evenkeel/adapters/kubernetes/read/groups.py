@@ -19,7 +19,6 @@ from evenkeel.adapters.kubernetes.objects import (
     last_writer,
     mapping,
     name_of,
-    string_map,
 )
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds, BoundsOwner, Claim
 from evenkeel.adapters.own_annotations import (
@@ -224,14 +223,14 @@ class _GroupReader:
     def _machine_type(self, scalable: Scalable) -> str:
         """Return the machine type, with the capacity type if that is known; empty: no object that was read names it."""
         item, owner = scalable.item, self._replicas_owner
-        labels = string_map(get_path(item, self._flavour.nodes.labels))
-        labels |= read_labels(_text(scalable.annotations, _LABELS_OF_NODES) or "")[0]
+        annotated = read_labels(_text(scalable.annotations, _LABELS_OF_NODES) or "")[0]
+        labels = {**mapping(get_path(item, self._flavour.nodes.labels)), **annotated}
         provider = mapping(get_path(item, _PROVIDER))
         names = [provider.get(field) for field in _MACHINE_TYPES]
         if owner is not None:
             names.append(owner.machine_type(scalable.namespace, _own_pool(self._flavour, scalable) or ""))
         type = next((name for name in (*names, labels.get(_TYPE_LABEL)) if isinstance(name, str)), "")
-        capacity = next((labels[label] for label in _CAPACITY_LABELS if label in labels), "")
+        capacity = next((text for label in _CAPACITY_LABELS if isinstance(text := labels.get(label), str)), "")
         if any(provider.get(field) not in (None, False) for field in _SPOT):
             capacity = "spot"
         return f"{type} {capacity}".strip() if type else ""
