@@ -24,6 +24,7 @@ from evenkeel.adapters.kubernetes.flavours.base import (
     rolling,
 )
 from evenkeel.adapters.kubernetes.machine_object import (
+    Condition,
     DeleteMark,
     MachineWithPhase,
     StatusWithPhase,
@@ -103,10 +104,9 @@ class _StatusOfV1beta1(StatusWithPhase, frozen=True):
     failure_reason: str = ""
     failure_message: str | None = None
 
-    def launched_at(self) -> datetime | None:
+    def launched(self) -> Condition | None:
         condition = condition_of(self.conditions, "InfrastructureReady")
-        launched = condition is not None and condition.status == "True"
-        return moment_of(condition.last_transition_time) if condition is not None and launched else None
+        return condition if condition is not None and condition.status == "True" else None
 
     def failure(self) -> MachineFailure | None:
         """Return the failure in failureMessage, else in InfrastructureReady, a copy of the provider's condition.
@@ -140,11 +140,12 @@ class _Machine(MachineWithPhase, frozen=True):
     def read(self, mark: DeleteMark, now: datetime) -> Machine:  # noqa: ARG002
         """Return the machine. The format of v1beta1 has another place in v1beta2 objects, which is read first."""
         new, old = self.status.deprecated.v1beta1, self.status
+        launched = new.launched() or old.launched()
         for_good = new.failure_message is not None or old.failure_message is not None
         return Machine(
             **self.facts(mark),
             **self.failed(new.failure() or old.failure(), for_good=for_good),
-            launched_at=new.launched_at() or old.launched_at(),
+            launched_at=moment_of(launched.last_transition_time) if launched else None,
         )
 
 
