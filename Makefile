@@ -12,7 +12,7 @@ unexport AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo demo-all event localstack test test-deep quick check build package build-host bench chromium test-localstack audit lock clean
+.PHONY: help setup demo demo-all event localstack test test-deep quick check build package build-host bench figures chromium test-localstack audit lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,6 +133,14 @@ chromium: | setup ## fetch Chromium and axe-core for the tests of the status pag
 
 bench: setup build-host ## measure every figure of docs/: checks, load, outages, cold start, planning, 10,000 simulated pools, the bill
 	@$(BIN)/python -m bench
+
+# A quiet machine measures alike: let nothing else run.
+figures: setup build-host ## renew bench/figures.json, and with it docs/design/figures.md and the bill
+	@rm -f build/figures.json
+	@$(BIN)/python -m bench quiet_check auto_scaling_check auto_scaling_accounts workload_view
+	@$(BIN)/python -m bench load --clusters 10000 --outage 500 --hanging 100
+	@cp build/figures.json bench/figures.json
+	@$(BIN)/python docs/generate.py
 
 # LocalStack needs Python 3.13, and lacks EKS and backups of tables.
 test-localstack: setup .venv-localstack/.ready build/dynamodb-local/.ready ## run the integration tests that call AWS against LocalStack (needs Python 3.13, Java, npm)

@@ -32,7 +32,7 @@ from bench.recorded import ONE, Answer, Kubernetes, Object, name_of, record, ste
 from evenkeel.adapters.aws.store import due_pk
 from sandbox.kube.access import kubeconfig
 from sandbox.lambda_runtime import RuntimeProcess, host_build
-from sandbox.template import ROOT
+from sandbox.template import ROOT, Template
 
 Answering = Callable[[str, str, dict[str, str], bytes], Awaitable[Answer]]
 _REASONS = {200: "OK", 201: "Created", 400: "Bad Request", 404: "Not Found", 409: "Conflict", 422: "Unprocessable"}
@@ -210,6 +210,8 @@ class Fleet:
     def function(self, name: str, folder: Path | None = None, *, bare: bool = False) -> Iterator[Function]:
         """Start a process of ``functions/<name>`` or of another folder; a bare one has no layers."""
         build = host_build()
+        # A bare function is not in the template.
+        timeouts = {function.code.name: function.timeout for function in Template().functions().values()}
         queues = {"REBALANCE_QUEUE": "rebalance.fifo", "CHECKS_QUEUE": "checks", "DEAD_LETTERS": "dead-letters"}
         environment = {
             "AWS_ENDPOINT_URL": self._url,
@@ -235,7 +237,7 @@ class Fleet:
             layers=() if bare else build.layers,
             runtime=build.runtime,
             environment=environment,
-            timeout=60 if name == "rebalance" else 30,
+            timeout=timeouts.get(name, 30),
             name=name,
         ) as process:
             yield Function(process)

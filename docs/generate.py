@@ -43,6 +43,7 @@ from evenkeel_cli.main import app
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 COST = "../operate/cost.md"  # of which only the table of survival is written
+FIGURES = "../design/figures.md"  # of which only the values that bench/figures.json has are written
 RUNBOOKS = "../operate/runbooks.md"
 PAGE_OF_RUNBOOKS = "../../layers/evenkeel/evenkeel/adapters/page/templates/runbooks.html"
 _SHARED_BY = 2  # an option that so many commands have alike is in the list of shared options
@@ -117,6 +118,7 @@ def pages() -> dict[str, Callable[[], str]]:
         "cli.md": _cli,
         "record.md": _record,
         COST: _cost,
+        FIGURES: _figures,
         PAGE_OF_RUNBOOKS: _runbooks,
         **{f"schemas/{name}.schema.json": partial(_json, schema) for name, schema in schemas.items()},
     }
@@ -140,6 +142,37 @@ def _json(schema: Callable[[], Mapping[str, Any]]) -> str:
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["--"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |").replace("| -- ", "|--") for line in lines)
+
+
+# --- The figures of bench/figures.json
+
+
+def _figures() -> str:
+    """Return the page of figures. The lines about what bench/figures.json has get its values."""
+    kept = json.loads((REFERENCE.parents[1] / "bench" / "figures.json").read_text(encoding="utf-8"))
+
+    def value(name: str, unit: str = "cpu_ms") -> str:
+        number = kept[name][unit]
+        return f"{number:.1f}" if number < 100 else f"{number:,.0f}"
+
+    cells = {
+        "read 300 Auto Scaling groups, quick and full": f"{kept['full auto-scaling 300']['calls']} calls; processor "
+        f"{value('quick auto-scaling 300')} ms and {value('full auto-scaling 300')} ms; of managed node groups "
+        f"{kept['full managed node groups 300']['eks_calls']} calls of EKS in a full check",
+        "one tick of `scan`, 10,000 clusters": f"{kept['scan 10000']['cpu']:.2f} s of processor",
+        "checks of 10,000 clusters, all connections new": f"{10 * kept['minute 10000']['cpu_ms']:.0f} s of processor",
+        "read 5,000 nodes, 150,000 pods": f"{value('workload view 5000 150000', 'cpu_s')} s",
+        "judge them": f"{value('workload view 5000 150000', 'advice_cpu_s')} s",
+    }
+    for groups, chunk in ((3, 50), (30, 50), (300, 50), (3_000, 1)):
+        checks = [f"{check} {way} {groups} {chunk}" for check in ("quick", "full") for way in ("kept", "met anew")]
+        most = max(kept[check]["peak_mib"] for check in checks)
+        cells[f"{groups:,}"] = " | ".join([*map(value, checks), f"{most:.0f} MiB"])
+    page = (REFERENCE / FIGURES).read_text(encoding="utf-8")
+    for measured, cell in cells.items():
+        page, found = re.subn(rf"(?m)^(\| (?:[^|]+ \| )?{re.escape(measured)} \| ).+ \|$", rf"\g<1>{cell} |", page)
+        assert found == 1, measured
+    return page
 
 
 # --- The runbooks on the status page

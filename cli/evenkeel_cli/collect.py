@@ -98,7 +98,10 @@ def _machines(
     machines = [
         item
         for item in items
-        if any((namespace, name, of_kind) in known for namespace, of_kind, name in scalables_of(flavour, item))
+        if any(
+            (namespace, name, of_kind) in known
+            for namespace, of_kind, name in scalables_of(flavour, flavour.machines.read(item))
+        )
     ]
     yield from _counted(kind, (_pruned_machine(item) for item in machines))
 

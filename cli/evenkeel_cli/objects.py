@@ -17,7 +17,6 @@ from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read
 from evenkeel.adapters.kubernetes.read.machines import (
     by_scalable,
     nodes_of,
-    read_machine,
     scalable_of,
     scalables_of,
     with_machines,
@@ -217,7 +216,8 @@ def _alone(listing: Listing, objects: _Sorted) -> Iterable[Mapping[str, Any]]:
         for kind in (*flavour.companions, *flavour.copies):
             yield from listing.of(kind.kind)
     machines = objects.machines.get(flavour.name, ())
-    if not any(scalable in scalables for item in machines for scalable in scalables_of(flavour, item)):
+    owners = (scalables_of(flavour, flavour.machines.read(item)) for item in machines)
+    if not any(scalable in scalables for of_machine in owners for scalable in of_machine):
         yield from machines
     references = (template_of(flavour, item) for item in scalables.values())
     used = {(reference.kind.group, reference.kind.kind) for reference in references if reference is not None}
@@ -236,11 +236,11 @@ def _complete(
     nodes: dict[str, MachineNode],
 ) -> Iterable[NodeGroup]:
     """Return the groups with node templates and machines from the files. Add the groups' nodes to ``nodes``."""
-    machines = objects.machines.get(flavour.name, ())
+    machines = [flavour.machines.read(item) for item in objects.machines.get(flavour.name, ())]
     owned = by_scalable(flavour, machines)
     for number, member in enumerate(members) if machines else ():
         items = owned.get(scalable_of(member.group), ())
-        group = with_machines(member.group, [read_machine(flavour, item, now) for item in items])
+        group = with_machines(member.group, [item.read(flavour.machines.mark, now) for item in items])
         members[number] = replace(member, group=group)
         if objects.workload is not None:
             nodes |= nodes_of(flavour, group.key, member.scalable, items, now)

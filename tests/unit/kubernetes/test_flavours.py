@@ -17,20 +17,19 @@ from evenkeel.adapters.kubernetes import flavours, owners
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import (
     Autoscaler,
-    DeleteMark,
     Flavour,
     GroupPaths,
-    Joined,
     Machines,
     Nodes,
     Owners,
     being_deleted,
 )
-from evenkeel.adapters.kubernetes.objects import Kind, Object, Scalable, failure_of, get_path, moment_of
+from evenkeel.adapters.kubernetes.machine_object import DeleteMark, MachineObject, MachineStatus, Time
+from evenkeel.adapters.kubernetes.objects import Kind, Scalable, failure_of, get_path
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, CapOwner, ReplicasOwner
 from evenkeel.domain.model.flavours import AUTO_SCALING, FLAVOUR_NAMES
-from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel_cli.main import app
 from tests.objects import ZONES
@@ -45,17 +44,19 @@ def _moored(scalable: Scalable) -> Reason | None:
     return Reason.of(Rule.FROZEN_BY_CONTROLLER, controller="the harbour master") if is_moored else None
 
 
-def _joined(machine: Object) -> Joined:
-    return Joined(has_node=get_path(machine, ("status", "sails")) is True, ready=True)
+class _ShipStatus(MachineStatus, frozen=True):
+    sails: bool = False
+    wreck: str = ""
+    wrecked: Time = None
 
 
-def _launched_at(machine: Object) -> datetime | None:
-    return moment_of(get_path(machine, ("status", "launched")))
+class _Ship(MachineObject, frozen=True):
+    status: _ShipStatus = _ShipStatus()
 
-
-def _failure(machine: Object) -> MachineFailure | None:
-    wreck = get_path(machine, ("status", "wreck"))
-    return None if wreck is None else failure_of("Wrecked", wreck, get_path(machine, ("status", "wrecked")))
+    def read(self, mark: DeleteMark, now: datetime) -> Machine:
+        wreck = self.status.wreck
+        failure = failure_of("Wrecked", wreck, self.status.wrecked) if wreck else None
+        return Machine(**self.facts(mark), has_node=self.status.sails, failure=failure)
 
 
 FICTIONAL = Flavour(
@@ -68,11 +69,9 @@ FICTIONAL = Flavour(
     paths=GroupPaths(pool_label=f"{GROUP}/ocean", zones=(("spec", "harbour"),)),
     machines=Machines(
         kind=Kind(GROUP, ("v1",), "Ship", "ships"),
+        shape=_Ship,
         labels={"Fleet": f"{GROUP}/fleet"},
         mark=DeleteMark(f"{GROUP}/scuttle"),
-        joined=_joined,
-        launched_at=_launched_at,
-        failure=_failure,
     ),
     autoscaler=Autoscaler(
         provision_timeout=f"{GROUP}/patience",

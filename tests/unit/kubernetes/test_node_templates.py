@@ -267,7 +267,8 @@ class TestRunningNodes:
         item = owner or objects.cluster_api(ZONES[0], len(nodes))
         machines = [objects.runs_on(machine(item, i, node=True), node) for i, node in enumerate(nodes)]
         machines = [{**one, "metadata": {"namespace": "demo", **one["metadata"]}} for one in machines]
-        known = running_nodes(FLAVOURS[flavour], [found(flavour, item)], machines, nodes)
+        read = map(FLAVOURS[flavour].machines.read, machines)
+        known = running_nodes(FLAVOURS[flavour], [found(flavour, item)], read, nodes)
         return {key.name: one["metadata"]["name"] for key, one in known.items()}
 
     @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -286,7 +287,7 @@ class TestRunningNodes:
         elsewhere = objects.runs_on(machine(item, 1, node=True), node)
         for given_machine, namespace in ((stranger, "demo"), (elsewhere, "other")):
             given_machine["metadata"]["namespace"] = namespace
-            assert running_nodes(CLUSTER_API, [one], [given_machine], [node]) == {}
+            assert running_nodes(CLUSTER_API, [one], [CLUSTER_API.machines.read(given_machine)], [node]) == {}
 
     def test_annotations_precede_the_sample_node(self) -> None:
         one = found("cluster-api", annotated(replicas=1, memory="8Gi"))
@@ -453,7 +454,7 @@ def test_any_field_values_give_a_group(flavour: str, values: list[Any]) -> None:
     for nodes in ({}, {one.group.key: node}):
         made = described(one, FLAVOURS[flavour], NodeSources(templates={key: source}, nodes=nodes)).group
         assert made.key == one.group.key
-    machine = {"metadata": {"labels": values[0]}, "spec": {"providerID": values[1]}}
+    machine = FLAVOURS[flavour].machines.read({"metadata": {"labels": values[0]}, "spec": {"providerID": values[1]}})
     running_nodes(FLAVOURS[flavour], [one], [machine], [{"spec": {"providerID": values[1]}, "status": values[2]}])
 
 

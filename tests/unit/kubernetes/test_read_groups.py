@@ -16,13 +16,12 @@ from evenkeel.adapters.kubernetes.owners.worker import Worker
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.read.machines import (
     by_scalable,
-    read_machine,
     scalable_of,
     with_autoscaler_status,
     with_machines,
 )
 from evenkeel.domain.model.failures import FailureClass, class_of
-from evenkeel.domain.model.groups import Bounds, NodeGroup
+from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
 from evenkeel.texts.english import sentence
@@ -31,6 +30,12 @@ from tests.builders import group, json_values
 from tests.fakes import NOW
 from tests.objects import ZONES, Object, machine
 from tests.parts import replace
+
+
+def read_machine(flavour: str, item: Object) -> Machine:
+    api = FLAVOURS[flavour].machines
+    return api.read(item).read(api.mark, NOW)
+
 
 SCALER = objects.machine_autoscaler(ZONES[0], 1, 7)
 _PROVISION_KEYS = {
@@ -131,7 +136,7 @@ class TestMachinePools:
         item = objects.machine_pool(ZONES[0], 3, 2)
         group = only("cluster-api", item)
         assert with_machines(group, []) == group
-        found = [read_machine(FLAVOURS["cluster-api"], machine(item, number, node=True), NOW) for number in (1, 2, 3)]
+        found = [read_machine("cluster-api", machine(item, number, node=True)) for number in (1, 2, 3)]
         assert with_machines(group, found).running == 3
 
     @pytest.mark.parametrize(
@@ -450,7 +455,7 @@ class TestMachines:
     def test_a_machine_has_a_node_when_its_status_says_so(self, flavour: str) -> None:
         item = objects.MAKE[flavour](ZONES[0], 2)
         machines = [machine(item, number, node=number == 1) for number in (1, 2)]
-        assert [read_machine(FLAVOURS[flavour], one, NOW).has_node for one in machines] == [True, False]
+        assert [read_machine(flavour, one).has_node for one in machines] == [True, False]
 
     @pytest.mark.parametrize("flavour", list(FLAVOURS))
     def test_a_machine_belongs_to_the_group_that_its_label_names_and_to_no_other(self, flavour: str) -> None:
@@ -458,13 +463,14 @@ class TestMachines:
         one = machine(objects.MAKE[flavour](ZONES[1], 1), 1, node=True)
         mine = {**one, "metadata": {**one["metadata"], "namespace": "demo"}}
         elsewhere = {**one, "metadata": {**one["metadata"], "namespace": "other"}}
-        owned = by_scalable(FLAVOURS[flavour], [mine, elsewhere])
-        assert [owned.get(scalable_of(group.group), []) for group in found] == [[], [mine], []]
+        machines = [FLAVOURS[flavour].machines.read(item) for item in (mine, elsewhere)]
+        owned = by_scalable(FLAVOURS[flavour], machines)
+        assert [owned.get(scalable_of(group.group), []) for group in found] == [[], machines[:1], []]
 
     def test_a_machine_that_is_going_does_not_run_any_more(self) -> None:
         item = objects.cluster_api(ZONES[0], 2, 0)
         going = changed(machine(item, 1, node=True), "metadata", "deletionTimestamp", to="2026-01-15T12:00:00Z")
-        machines = [read_machine(FLAVOURS["cluster-api"], one, NOW) for one in (going, machine(item, 2, node=True))]
+        machines = [read_machine("cluster-api", one) for one in (going, machine(item, 2, node=True))]
         assert with_machines(only("cluster-api", item), machines).running == 1
 
     @pytest.mark.parametrize(("requested", "ready"), [(4, 2), (2, 5)])
@@ -474,7 +480,7 @@ class TestMachines:
     @pytest.mark.parametrize("moment", [None, "yesterday", 5, "2026-01-15T12:00:00", {"a": 1}])
     def test_an_odd_time_of_birth_is_no_error(self, moment: Any) -> None:
         item = machine(objects.cluster_api(ZONES[0], 1), 1, node=False)
-        found = read_machine(FLAVOURS["cluster-api"], changed(item, "metadata", "creationTimestamp", to=moment), NOW)
+        found = read_machine("cluster-api", changed(item, "metadata", "creationTimestamp", to=moment))
         assert found.created_at.tzinfo is not None
 
 
@@ -505,7 +511,7 @@ class TestLaunches:
     )
     def test_the_launch_time_is_read_from_the_status(self, flavour: str, status: Object, is_launched: bool) -> None:
         item = machine(objects.MAKE[flavour](ZONES[0], 1), 1, node=False)
-        launched_at = read_machine(FLAVOURS[flavour], {**item, "status": status}, NOW).launched_at
+        launched_at = read_machine(flavour, {**item, "status": status}).launched_at
         assert launched_at == (NOW - timedelta(hours=1) if is_launched else None)
 
     @pytest.mark.parametrize(
@@ -535,7 +541,7 @@ class TestLaunches:
         self, flavour: str, status: Object, is_final: bool
     ) -> None:
         item = machine(objects.MAKE[flavour](ZONES[0], 1), 1, node=False)
-        found = read_machine(FLAVOURS[flavour], {**item, "status": status}, NOW)
+        found = read_machine(flavour, {**item, "status": status})
         assert found.failure is not None
         assert found.failed_for_good is is_final
 
@@ -557,18 +563,18 @@ class TestLaunches:
         api = flavour.removeprefix("final ")
         item = machine(objects.MAKE[api](ZONES[0], 1), 1, node=False)
         for message in ("the host is being made", "the request timed out"):
-            found = read_machine(FLAVOURS[api], {**item, "status": self.reports(flavour, phase, message)}, NOW)
+            found = read_machine(api, {**item, "status": self.reports(flavour, phase, message)})
             assert (found.failure is not None) is (phase in ("Provisioned", "Failed"))
             assert found.failed_for_good is (flavour.startswith("final") and found.failure is not None)
         for message in ("no capacity", "quota exceeded", "the image does not exist"):
-            found = read_machine(FLAVOURS[api], {**item, "status": self.reports(flavour, phase, message)}, NOW)
+            found = read_machine(api, {**item, "status": self.reports(flavour, phase, message)})
             assert found.failure is not None
 
     def test_a_failed_operation_of_machine_controller_manager_is_a_failure_in_every_phase(self) -> None:
         item = machine(objects.MAKE["gardener"](ZONES[0], 1), 1, node=False)
         for phase in ("", "Pending", "CrashLoopBackOff", "Failed"):
             status = {**operation("Create", "Failed"), "currentStatus": {"phase": phase}}
-            assert read_machine(FLAVOURS["gardener"], {**item, "status": status}, NOW).failure is not None
+            assert read_machine("gardener", {**item, "status": status}).failure is not None
 
     @pytest.mark.parametrize("flavour", objects.MAKE)
     def test_the_wait_for_a_node_begins_at_the_machines_creation(self, flavour: str) -> None:
@@ -576,7 +582,7 @@ class TestLaunches:
         item["metadata"]["creationTimestamp"] = "2026-01-15T10:00:00Z"
         for phase in ("", "Pending", "Provisioning", "CrashLoopBackOff"):
             status = {"phase": phase, "currentStatus": {"phase": phase, "lastUpdateTime": "2026-01-15T11:00:00Z"}}
-            found = read_machine(FLAVOURS[flavour], {**item, "status": status}, NOW)
+            found = read_machine(flavour, {**item, "status": status})
             # Machine-controller-manager creates another instance in the same object.
             is_created_anew = (flavour, phase) == ("gardener", "Pending")
             assert found.awaited_from(NOW) == NOW - timedelta(hours=1 if is_created_anew else 2)
@@ -597,19 +603,19 @@ class TestLaunches:
     ) -> None:
         item = machine(objects.MAKE["gardener"](ZONES[0], 1), 1, node=False)
         status = {"currentStatus": {"phase": phase}, "lastOperation": {"type": kind}}
-        assert read_machine(FLAVOURS["gardener"], {**item, "status": status}, NOW).had_node is had_node
+        assert read_machine("gardener", {**item, "status": status}).had_node is had_node
 
     @pytest.mark.parametrize("created", ["2030-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "soon", None])
     def test_a_creation_time_that_is_none_counts_as_now(self, created: str | None) -> None:
         item = machine(objects.MAKE["cluster-api"](ZONES[0], 1), 1, node=False)
         item["metadata"]["creationTimestamp"] = created
-        assert read_machine(FLAVOURS["cluster-api"], item, NOW).awaited_from(NOW) == NOW
+        assert read_machine("cluster-api", item).awaited_from(NOW) == NOW
 
     def test_a_long_message_with_control_characters_becomes_one_short_printable_line(self) -> None:
         item = machine(objects.MAKE["cluster-api"](ZONES[0], 1), 1, node=False)
         message = "no\x1b[31m\ncapacity\ud800\x00\u202e" + 100_000 * "\x07\n"
         status = {"failureReason": "\x00" + 100_000 * "x", "failureMessage": message}
-        failure = read_machine(FLAVOURS["cluster-api"], {**item, "status": status}, NOW).failure
+        failure = read_machine("cluster-api", {**item, "status": status}).failure
         assert failure is not None
         assert failure.message.startswith("no capacity?")
         assert all(text.isprintable() and len(text) <= 1024 for text in (failure.code, failure.message))
@@ -628,7 +634,7 @@ class TestPreserved:
             "node.machine.sapcloud.io/last-applied-node-preserve-value": node_asks,
         }
         item["metadata"]["annotations"] = {name: value for name, value in names.items() if value is not None}
-        return read_machine(FLAVOURS[flavour], item, NOW).preserved
+        return read_machine(flavour, item).preserved
 
     @pytest.mark.parametrize(
         ("phase", "fields", "kept"),
@@ -702,4 +708,4 @@ class TestFaults:
         item = {**make(ZONES[0], 1), part: value}
         found, skipped = read_groups(Listing(flavour=FLAVOURS[flavour], objects={item["kind"]: [item]}))
         assert len(found) + len(skipped) == 1
-        read_machine(FLAVOURS[flavour], item, NOW)
+        read_machine(flavour, item)

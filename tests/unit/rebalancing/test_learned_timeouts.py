@@ -8,7 +8,6 @@ import pytest
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
-from evenkeel.adapters.kubernetes.read.machines import read_machine
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.observations import Observation
@@ -332,10 +331,11 @@ class TestFlavours:
     )
     def test_a_machine_says_when_it_has_joined(self, flavour: str, status: dict[str, Any]) -> None:
         item = {"metadata": {"name": "m", "creationTimestamp": "2026-01-15T12:00:00Z"}, "status": status}
-        machine = read_machine(FLAVOURS[flavour], item, NOW)
+        api = FLAVOURS[flavour].machines
+        machine = api.read(item).read(api.mark, NOW)
         assert (machine.has_node, machine.joined_at) == (True, NOW + 100 * SECOND)
         other = {**item, "status": {**status, "lastOperation": {"type": "HealthCheck"}, "phase": "Deleting"}}
-        assert read_machine(FLAVOURS[flavour], other, NOW).joined_at is None
+        assert api.read(other).read(api.mark, NOW).joined_at is None
 
     def test_openshift_names_the_machine_type_and_spot(self) -> None:
         item = objects.MAKE["openshift"](ZONES[0], 1)

@@ -140,7 +140,8 @@ def moment_of(value: object) -> datetime | None:
         moment = datetime.fromisoformat(str(value))
     except ValueError:
         return None
-    return min(max(moment if moment.tzinfo else moment.replace(tzinfo=UTC), _FIRST), _LAST)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment if _FIRST <= moment <= _LAST else min(max(moment, _FIRST), _LAST)
 
 
 def failure_of(code: Any, message: Any, moment: Any) -> MachineFailure:

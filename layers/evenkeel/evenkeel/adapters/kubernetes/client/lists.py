@@ -8,15 +8,20 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
-from typing import Any, TypedDict
+from operator import attrgetter
+from typing import Any, Generic, TypedDict, TypeVar
 
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder, Encoder
 
+from evenkeel.adapters.kubernetes.fields import read_fields
+from evenkeel.adapters.kubernetes.machine_object import MachineObject
 from evenkeel.adapters.kubernetes.objects import name_of
 from evenkeel.application.errors import ClusterUnavailableError
 
+_Item = TypeVar("_Item", bound=Struct)
 # Matches the JSON escape of half a surrogate pair. Most matches are parts of valid pairs.
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -51,6 +56,12 @@ class _List(TypedDict, total=False):
 
 class _ListItself(TypedDict, total=False):
     metadata: Any
+
+
+class ListOf(Struct, Generic[_Item]):
+    """A page of a list of these objects."""
+
+    items: list[_Item]
 
 
 class _Version(Struct):
@@ -100,20 +111,38 @@ class ReceivedList:
 
     def objects(self) -> list[dict[str, Any]]:
         """Return the objects of the list. Raises ClusterUnavailableError where a page is no list of objects."""
-        objects: list[dict[str, Any]] = []
-        for page in self.pages:
-            answer = _decoded(_whole_list if self.whole else _needed_fields, page)
-            if answer is None:
-                raise ClusterUnavailableError(f"{self.source}: the answer is not JSON")
-            items = answer.get("items")
-            if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-                raise ClusterUnavailableError(f"{self.source}: the answer is no list of objects")
-            kind, version = str(answer.get("kind", "")).removesuffix("List"), answer.get("apiVersion")
-            # Items of a list have no kind in some API versions.
-            objects += [{"apiVersion": version, "kind": kind, **item} for item in items]
+        objects = [item for page in self.pages for item in self._objects(page)]
         # etcd returns objects in the order of namespace and name. The watch cache of an API server before 1.27 has no
         # order.
         return objects if self.whole else sorted(objects, key=name_of)
+
+    def machines(self, shape: type[MachineObject]) -> list[MachineObject]:
+        """Return the machines of a list, ordered as by ``objects``. Raises as ``objects`` does."""
+        machines: list[MachineObject] = []
+        for page in self.pages:
+            try:
+                machines += list_decoder(shape)(page).items
+            except (DecodeError, UnicodeError, RecursionError):  # one of the machines needs to be read field by field
+                machines += [read_fields(shape, item) for item in self._objects(page)]
+        names = attrgetter("metadata.namespace", "metadata.name")
+        return machines if self.whole else sorted(machines, key=names)
+
+    def _objects(self, page: bytes) -> list[dict[str, Any]]:
+        answer = _decoded(_whole_list if self.whole else _needed_fields, page)
+        if answer is None:
+            raise ClusterUnavailableError(f"{self.source}: the answer is not JSON")
+        items = answer.get("items")
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise ClusterUnavailableError(f"{self.source}: the answer is no list of objects")
+        kind, version = str(answer.get("kind", "")).removesuffix("List"), answer.get("apiVersion")
+        # Items of a list have no kind in some API versions.
+        return [{"apiVersion": version, "kind": kind, **item} for item in items]
+
+
+@cache
+def list_decoder(shape: Any) -> Callable[[bytes], ListOf[Any]]:
+    """Return the function that decodes a page of objects with this shape."""
+    return Decoder(ListOf[shape]).decode
 
 
 def versions_of(lists: Iterable[ReceivedList]) -> str | None:

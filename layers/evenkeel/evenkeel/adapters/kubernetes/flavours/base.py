@@ -2,38 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
-from evenkeel.adapters.kubernetes.objects import (
-    Kind,
-    Object,
-    Path,
-    Scalable,
-    annotations_of,
-    condition_of,
-    get_path,
-    is_being_deleted,
-    moment_of,
-)
+from evenkeel.adapters.kubernetes.fields import read_fields
+from evenkeel.adapters.kubernetes.machine_object import DeleteMark, MachineObject
+from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Scalable, get_path, is_being_deleted
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, CapOwner, ReplicasOwner
 from evenkeel.adapters.own_annotations import Reading
-from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
 
 TEMPLATE_LABELS: Path = ("spec", "template", "metadata", "labels")
 NVIDIA_GPU = "nvidia.com/gpu"
 ARCH_LABEL, OS_LABEL = "kubernetes.io/arch", "kubernetes.io/os"
-_OURS = "evenkeel"
-
-
-class Joined(NamedTuple):
-    """The state of a machine's node."""
-
-    has_node: bool
-    ready: bool  # False: the node is reported unhealthy
 
 
 @dataclass(frozen=True)
@@ -62,54 +44,22 @@ class InstancePool:
     left_out: Callable[[Object], Reason | None]  # returns why an object with bounds is no node group; else None
 
 
-class DeleteMark(NamedTuple):
-    """The annotation that makes the controller of a machine delete this machine first."""
-
-    annotation: str
-    value: str = _OURS
-
-    @property
-    def is_ours(self) -> bool:
-        """Return True where the API accepts any value. Evenkeel's value then names Evenkeel as the mark's author."""
-        return self.value == _OURS
-
-    def marks(self, machine: Object) -> bool:
-        """Return True where the controller deletes this machine first."""
-        value = annotations_of(machine).get(self.annotation)
-        return bool(value) if self.is_ours else value == self.value
-
-    def is_set_on(self, machine: Object) -> bool:
-        """Return True where the machine has exactly this mark."""
-        return bool(annotations_of(machine).get(self.annotation) == self.value)
-
-
-# The phases of machines of Cluster API and OpenShift that have not been launched yet.
-LAUNCHING = (None, "", "Pending", "Provisioning")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Machines:
     """The facts that Evenkeel needs to find and read the API's machines."""
 
     kind: Kind
+    shape: type[MachineObject]  # the fields of a machine
     # The label by which a machine names its scalable, by kind of scalable. A kind without a label is the controller of
     # its machines.
     labels: Mapping[str, str]
     mark: DeleteMark
-    joined: Callable[[Object], Joined]
-    launched_at: Callable[[Object], datetime | None]  # returns when the provider last launched a machine
-    # Returns when the wait for a machine's node has begun, if that is not at its creation; else None.
-    awaited_since: Callable[[Object], datetime | None] = lambda _: None
-    joined_at: Callable[[Object], datetime | None] = lambda _: None  # returns when the node has joined; None: unknown
-    had_node: Callable[[Object], bool] = lambda _: False  # returns True where a machine without a node had one
     creation_timeouts: tuple[Path, ...] = ()  # in a scalable: how long the machine controller waits for a node
-    failure: Callable[[Object], MachineFailure | None]  # returns the provider's answer to a launch that failed
-    # The path of a machine's phase, if its controller launches it again while it is in one of ``LAUNCHING``.
-    phase: Path | None = None
-    final_failures: tuple[Path, ...] = ()  # the paths of failures after which no controller retries the launch
-    # Returns True where the machine is kept when replicas fall, even if it is marked.
-    is_preserved: Callable[[Object, datetime], bool] | None = None
     preserved_failed: Path | None = None  # the path of the scalable's count of preserved machines that have failed
+
+    def read(self, item: Object) -> MachineObject:
+        """Return the fields of a machine. A field with a value of a wrong type is logged, and counts as missing."""
+        return read_fields(self.shape, item)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,22 +235,3 @@ def rolling(scalable: Scalable) -> Reason | None:
     replicas = (("spec", "replicas"), ("status", "replicas"))
     holding = sum(any(get_path(item, path) for path in replicas) for item in scalable.sets)
     return Reason.of(Rule.ROLLING_SETS, sets=holding) if holding > 1 else None
-
-
-def joined_by_node_ref(machine: Object) -> Joined:
-    """Return the state of a machine's node, from the machine's nodeRef and its condition NodeHealthy."""
-    health = condition_of(machine, ("status", "conditions"), "NodeHealthy")
-    return Joined(
-        has_node=get_path(machine, ("status", "nodeRef", "name")) is not None,
-        ready=health is None or health.get("status") != "False",
-    )
-
-
-def joined_in_phase(machine: Object) -> datetime | None:
-    """Return when a machine has reached the phase Running, which it has from the registration of its node on.
-
-    ``lastUpdated`` is the time of the last change of the phase (cluster-api internal/controllers/machine; OpenShift
-    machine-api-operator pkg/controller/machine/controller.go, updateStatus).
-    """
-    is_running = get_path(machine, ("status", "phase")) == "Running"
-    return moment_of(get_path(machine, ("status", "lastUpdated"))) if is_running else None

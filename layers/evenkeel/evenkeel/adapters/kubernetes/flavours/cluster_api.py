@@ -4,12 +4,12 @@ import re
 from datetime import datetime
 from typing import Any
 
+from evenkeel.adapters.kubernetes.fields import Fields
 from evenkeel.adapters.kubernetes.flavours.base import (
     ARCH_LABEL,
     OS_LABEL,
     TEMPLATE_LABELS,
     Autoscaler,
-    DeleteMark,
     Flavour,
     GroupPaths,
     InstancePool,
@@ -20,10 +20,15 @@ from evenkeel.adapters.kubernetes.flavours.base import (
     Reference,
     being_deleted,
     bound_keys_of,
-    joined_by_node_ref,
-    joined_in_phase,
     paused,
     rolling,
+)
+from evenkeel.adapters.kubernetes.machine_object import (
+    Condition,
+    DeleteMark,
+    MachineWithPhase,
+    StatusWithPhase,
+    condition_of,
 )
 from evenkeel.adapters.kubernetes.objects import (
     ZONE_LABEL,
@@ -31,7 +36,6 @@ from evenkeel.adapters.kubernetes.objects import (
     Object,
     Scalable,
     annotations_of,
-    condition_of,
     failure_of,
     get_path,
     is_being_deleted,
@@ -47,15 +51,13 @@ from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
 from evenkeel.adapters.kubernetes.owners.rancher import RancherMachinePool, managed_by_rancher
 from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.failures import FailureClass, classify
-from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.groups import Machine, MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import quote
 
 _CAPI = "cluster.x-k8s.io"
 _VERSIONS = ("v1beta2", "v1beta1")
-# The paths of the conditions in the format of v1beta1: first in v1beta2 objects, then in v1beta1 objects.
-_STATUSES = (("status", "deprecated", "v1beta1"), ("status",))
 _REPLICAS_MANAGED_BY = f"{_CAPI}/replicas-managed-by"
 _DOMAINS = ("spec", "failureDomains")
 _ZONE_PATHS = (("spec", "template", "spec", "failureDomain"), (*TEMPLATE_LABELS, ZONE_LABEL))
@@ -96,33 +98,55 @@ def _pool_left_out(pool: Object) -> Reason | None:
     return None
 
 
-def _launched_at(machine: Object) -> datetime | None:
-    for status in _STATUSES:
-        condition = condition_of(machine, (*status, "conditions"), "InfrastructureReady")
-        if condition is not None and condition.get("status") == "True":
-            return moment_of(condition.get("lastTransitionTime"))
-    return None
+class _StatusOfV1beta1(StatusWithPhase, frozen=True):
+    """A status in the format of v1beta1."""
+
+    failure_reason: str = ""
+    failure_message: str | None = None
+
+    def launched(self) -> Condition | None:
+        condition = condition_of(self.conditions, "InfrastructureReady")
+        return condition if condition is not None and condition.status == "True" else None
+
+    def failure(self) -> MachineFailure | None:
+        """Return the failure in failureMessage, else in InfrastructureReady, a copy of the provider's condition.
+
+        CAPA reports InstanceProvisionFailed with the EC2 error in that condition, and sets no failureMessage
+        (controllers/awsmachine_controller.go:577-581). The reason ``NotReady`` alone is no failure, because a new
+        machine has it.
+        """
+        if self.failure_message is not None:
+            return failure_of(self.failure_reason, self.failure_message, None)
+        condition = condition_of(self.conditions, "InfrastructureReady")
+        if condition is None or condition.status != "False":
+            return None
+        failed = condition.severity == "Error" or condition.reason.endswith(("Failed", "Error"))
+        if not failed and classify("", condition.message) is FailureClass.UNKNOWN:
+            return None
+        return failure_of(condition.reason, condition.message, condition.last_transition_time)
 
 
-def _failure(machine: Object) -> MachineFailure | None:
-    """Return the failure in failureMessage, else in condition InfrastructureReady, a copy of the provider's condition.
+class _Deprecated(Fields, frozen=True):
+    v1beta1: _StatusOfV1beta1 = _StatusOfV1beta1()
 
-    CAPA reports InstanceProvisionFailed with the EC2 error in that condition, and sets no failureMessage
-    (controllers/awsmachine_controller.go:577-581). The reason ``NotReady`` alone is no failure, because a new machine
-    has it.
-    """
-    for status in _STATUSES:
-        message = get_path(machine, (*status, "failureMessage"))
-        if message is not None:
-            return failure_of(get_path(machine, (*status, "failureReason")), message, None)
-        condition = condition_of(machine, (*status, "conditions"), "InfrastructureReady")
-        if condition is None or condition.get("status") != "False":
-            continue
-        reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
-        failed = condition.get("severity") == "Error" or reason.endswith(("Failed", "Error"))
-        if failed or classify("", message) is not FailureClass.UNKNOWN:
-            return failure_of(reason, message, condition.get("lastTransitionTime"))
-    return None
+
+class _Status(_StatusOfV1beta1, frozen=True):
+    deprecated: _Deprecated = _Deprecated()
+
+
+class _Machine(MachineWithPhase, frozen=True):
+    status: _Status = _Status()
+
+    def read(self, mark: DeleteMark, now: datetime) -> Machine:  # noqa: ARG002
+        """Return the machine. The format of v1beta1 has another place in v1beta2 objects, which is read first."""
+        new, old = self.status.deprecated.v1beta1, self.status
+        launched = new.launched() or old.launched()
+        for_good = new.failure_message is not None or old.failure_message is not None
+        return Machine(
+            **self.facts(mark),
+            **self.failed(new.failure() or old.failure(), for_good=for_good),
+            launched_at=moment_of(launched.last_transition_time) if launched else None,
+        )
 
 
 def _is_template(group: str, _version: str, kind: str) -> bool:
@@ -191,18 +215,13 @@ CLUSTER_API = Flavour(
     ),
     machines=Machines(
         kind=Kind(_CAPI, _VERSIONS, "Machine", "machines"),
+        shape=_Machine,
         labels={
             "MachineDeployment": f"{_CAPI}/deployment-name",
             "MachineSet": f"{_CAPI}/set-name",
             "MachinePool": f"{_CAPI}/pool-name",
         },
         mark=DeleteMark(f"{_CAPI}/delete-machine"),
-        joined=joined_by_node_ref,
-        launched_at=_launched_at,
-        joined_at=joined_in_phase,
-        failure=_failure,
-        phase=("status", "phase"),
-        final_failures=tuple([(*status, "failureMessage") for status in _STATUSES]),
     ),
     autoscaler=Autoscaler.of_group(_CAPI),
     nodes=Nodes(

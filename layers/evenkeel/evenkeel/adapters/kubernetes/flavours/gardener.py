@@ -3,14 +3,13 @@
 from datetime import datetime
 from typing import Any
 
+from evenkeel.adapters.kubernetes.fields import Fields
 from evenkeel.adapters.kubernetes.flavours.base import (
     ARCH_LABEL,
     NVIDIA_GPU,
     Autoscaler,
-    DeleteMark,
     Flavour,
     GroupPaths,
-    Joined,
     Machines,
     Nodes,
     NodeTemplateSource,
@@ -20,13 +19,13 @@ from evenkeel.adapters.kubernetes.flavours.base import (
     paused,
     rolling,
 )
+from evenkeel.adapters.kubernetes.machine_object import DeleteMark, MachineObject, MachineStatus, Time
 from evenkeel.adapters.kubernetes.objects import (
     ZONE_LABEL,
     Kind,
     Object,
     Path,
     Scalable,
-    annotations_of,
     condition_of,
     failure_of,
     get_path,
@@ -38,7 +37,7 @@ from evenkeel.adapters.kubernetes.objects import (
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.worker import Worker
 from evenkeel.adapters.own_annotations import Reading
-from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
 
@@ -68,67 +67,71 @@ def _frozen_by_label(scalable: Scalable) -> Reason | None:
     return Reason.of(Rule.FROZEN_BY_CONTROLLER, controller="machine-controller-manager")
 
 
-def _joined(machine: Object) -> Joined:
-    # The machine's label with the node's name exists before the node has joined. Only the phase shows that the node has
-    # joined (machine-controller-manager pkg/util/provider/machinecontroller/machine_util.go).
-    phase = get_path(machine, ("status", "currentStatus", "phase"))
-    return Joined(has_node=phase in ("Running", "Unknown"), ready=phase != "Unknown")
+class _CurrentStatus(Fields, frozen=True):
+    phase: str = ""
+    last_update_time: Time = None
+    preserve_expiry_time: Time = None
 
 
-def _creation(machine: Object, state: str) -> Object | None:
-    """Return the machine's last operation if it is a creation in this state; else None."""
-    operation = mapping(get_path(machine, ("status", "lastOperation")))
-    return operation if (operation.get("type"), operation.get("state")) == ("Create", state) else None
+class _LastOperation(Fields, frozen=True):
+    type: str = ""
+    state: str = ""
+    error_code: str = ""
+    description: str = ""
+    last_update_time: Time = None
 
 
-def _launched_at(machine: Object) -> datetime | None:
-    operation = _creation(machine, "Successful")
-    return None if operation is None else moment_of(operation.get("lastUpdateTime"))
+class _Status(MachineStatus, frozen=True):
+    current_status: _CurrentStatus = _CurrentStatus()
+    last_operation: _LastOperation = _LastOperation()
 
 
-def _awaited_since(machine: Object) -> datetime | None:
-    """Return when the controller has created the instance that has not joined yet.
+class _Machine(MachineObject, frozen=True):
+    status: _Status = _Status()
 
-    After a failure, the controller creates another instance for the same object.
-    """
-    status = mapping(get_path(machine, ("status", "currentStatus")))
-    return moment_of(status.get("lastUpdateTime")) if status.get("phase") == "Pending" else None
+    def read(self, mark: DeleteMark, now: datetime) -> Machine:
+        """Return the machine.
 
+        The machine's label with the node's name exists before the node has joined. Only the phase and the successful
+        creation show that the node has joined (machine-controller-manager pkg/util/provider/machinecontroller/
+        machine_util.go, reconcileMachineHealth).
+        """
+        current, operation = self.status.current_status, self.status.last_operation
+        phase, creation = current.phase, operation.state if operation.type == "Create" else ""
+        has_node = phase in ("Running", "Unknown")
+        launched_at = moment_of(operation.last_update_time) if creation == "Successful" else None
+        return Machine(
+            **self.facts(mark),
+            has_node=has_node,
+            ready=phase != "Unknown",
+            launched_at=launched_at,
+            joined_at=launched_at if has_node else None,
+            # After a failure, the controller creates another instance for the same object.
+            awaited_since=moment_of(current.last_update_time) if phase == "Pending" else None,
+            # The node has been unhealthy for too long, or is being updated in place.
+            had_node=(phase == "Failed" and operation.type != "Create") or phase.startswith("InPlace"),
+            preserved=self._is_preserved(now),
+            # machine-controller-manager does not rewrite a similar status for 30 minutes (isMachineStatusSimilar). So
+            # the time in the status is the time of the first failure.
+            failure=failure_of(operation.error_code, operation.description, operation.last_update_time)
+            if creation == "Failed"
+            else None,
+        )
 
-def _had_node(machine: Object) -> bool:
-    """Return True where a machine's node has been unhealthy for too long, or is being updated in place."""
-    phase = str(get_path(machine, ("status", "currentStatus", "phase")))
-    has_failed = phase == "Failed" and get_path(machine, ("status", "lastOperation", "type")) != "Create"
-    return has_failed or phase.startswith("InPlace")
+    def _is_preserved(self, now: datetime) -> bool:
+        """Return True where Gardener preserves the machine, whether it runs or has failed.
 
-
-def _failure(machine: Object) -> MachineFailure | None:
-    """Return the provider's failure to create the machine.
-
-    machine-controller-manager does not rewrite a similar status for 30 minutes (isMachineStatusSimilar). So the time in
-    the status is the time of the first failure.
-    """
-    operation = _creation(machine, "Failed")
-    if operation is None:
-        return None
-    return failure_of(operation.get("errorCode"), operation.get("description"), operation.get("lastUpdateTime"))
-
-
-def _is_preserved(machine: Object, now: datetime) -> bool:
-    """Return True where Gardener preserves the machine, whether it runs or has failed.
-
-    An annotation requests preservation. Preservation begins when the status gets an expiry time, and ends at that time
-    (machine-controller-manager pkg/controller/machineset.go, shouldFailedMachineBeTerminated).
-    """
-    status = mapping(get_path(machine, ("status", "currentStatus")))
-    expires = status.get("preserveExpiryTime")
-    if expires is not None:
-        until = moment_of(expires)
-        return until is not None and until > now
-    if status.get("phase") != "Failed":
-        return False
-    annotations = annotations_of(machine)  # preservation is requested, but not in effect yet
-    return (annotations.get(_PRESERVE_OF_NODE) or annotations.get(_PRESERVE)) in _ASKS_TO_PRESERVE
+        An annotation requests preservation. Preservation begins when the status gets an expiry time, and ends at that
+        time (machine-controller-manager pkg/controller/machineset.go, shouldFailedMachineBeTerminated).
+        """
+        current, annotations = self.status.current_status, self.metadata.annotations
+        if current.preserve_expiry_time is not None:
+            until = moment_of(current.preserve_expiry_time)
+            return until is not None and until > now
+        if current.phase != "Failed":
+            return False
+        # Preservation is requested, but not in effect yet.
+        return (annotations.get(_PRESERVE_OF_NODE) or annotations.get(_PRESERVE)) in _ASKS_TO_PRESERVE
 
 
 def _reference(value: Any) -> Reference | None:
@@ -182,21 +185,14 @@ GARDENER = Flavour(
     ),
     machines=Machines(
         kind=Kind(_MCM, ("v1alpha1",), "Machine", "machines"),
+        shape=_Machine,
         labels={"MachineDeployment": "name"},
         mark=DeleteMark("machinepriority.machine.sapcloud.io", "1"),
-        joined=_joined,
-        launched_at=_launched_at,
-        # A creation is successful once the node has joined (machinecontroller/machine_util.go, reconcileMachineHealth).
-        joined_at=_launched_at,
-        awaited_since=_awaited_since,
-        had_node=_had_node,
         # The annotation replaces the field (machine-controller-manager pkg/util/annotations/annotations.go).
         creation_timeouts=(
             ("metadata", "annotations", _CREATION_TIMEOUT),
             ("spec", "template", "spec", "creationTimeout"),
         ),
-        failure=_failure,
-        is_preserved=_is_preserved,
         preserved_failed=("status", "preservedFailedReplicas"),
     ),
     autoscaler=Autoscaler(

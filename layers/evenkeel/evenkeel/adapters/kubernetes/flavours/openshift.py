@@ -2,27 +2,31 @@
 
 from datetime import datetime
 
+from evenkeel.adapters.kubernetes.fields import Fields
 from evenkeel.adapters.kubernetes.flavours.base import (
     NVIDIA_GPU,
     TEMPLATE_LABELS,
     Autoscaler,
-    DeleteMark,
     Flavour,
     GroupPaths,
     Machines,
     Nodes,
     Owners,
     being_deleted,
-    joined_by_node_ref,
-    joined_in_phase,
     paused,
+)
+from evenkeel.adapters.kubernetes.machine_object import (
+    Condition,
+    DeleteMark,
+    MachineWithPhase,
+    StatusWithPhase,
+    condition_of,
 )
 from evenkeel.adapters.kubernetes.objects import (
     ZONE_LABEL,
     Kind,
     Object,
     Scalable,
-    condition_of,
     failure_of,
     get_path,
     moment_of,
@@ -31,7 +35,7 @@ from evenkeel.adapters.kubernetes.objects import (
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.managers import hive
 from evenkeel.adapters.kubernetes.owners.openshift import ClusterAutoscaler, MachineAutoscaler
-from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.groups import Machine, MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import quote
 from evenkeel.domain.rebalancing.membership.quantities import read_amount
@@ -65,31 +69,41 @@ def _owned_by_another_api(scalable: Scalable) -> Reason | None:
     return Reason.of(Rule.NOT_AUTHORITATIVE, field="status.authoritativeAPI", value=quote(current))
 
 
-def _creation(machine: Object, status: str) -> Object | None:
-    """Return the provider's condition MachineCreation where it has this status; else None."""
-    condition = condition_of(machine, ("status", "providerStatus", "conditions"), "MachineCreation")
-    return condition if condition is not None and condition.get("status") == status else None
+class _ProviderStatus(Fields, frozen=True):
+    conditions: tuple[Condition, ...] = ()
 
 
-def _launched_at(machine: Object) -> datetime | None:
-    condition = _creation(machine, "True")
-    return None if condition is None else moment_of(condition.get("lastTransitionTime"))
+class _Status(StatusWithPhase, frozen=True):
+    error_reason: str = ""
+    error_message: str | None = None
+    provider_status: _ProviderStatus = _ProviderStatus()
 
 
-def _failure(machine: Object) -> MachineFailure | None:
-    """Return a final failure from ``errorReason``, else a failure from the provider's condition MachineCreation.
+class _Machine(MachineWithPhase, frozen=True):
+    status: _Status = _Status()
 
-    AWS answers InsufficientInstanceCapacity with a 5xx status, which is not a final failure. So the phase remains
-    Provisioning, and only the condition shows the failure (machine-api-provider-aws
-    pkg/actuators/machine/instances.go:552-579, utils.go:396-411).
-    """
-    message = get_path(machine, ("status", "errorMessage"))
-    if message is not None:
-        return failure_of(get_path(machine, ("status", "errorReason")), message, None)
-    condition = _creation(machine, "False")
-    if condition is None:
+    def read(self, mark: DeleteMark, now: datetime) -> Machine:  # noqa: ARG002
+        """Return the machine."""
+        creation = condition_of(self.status.provider_status.conditions, "MachineCreation") or Condition()
+        changed_at = creation.last_transition_time
+        return Machine(
+            **self.facts(mark),
+            **self.failed(self._failure(creation), for_good=self.status.error_message is not None),
+            launched_at=moment_of(changed_at) if creation.status == "True" else None,
+        )
+
+    def _failure(self, creation: Condition) -> MachineFailure | None:
+        """Return a final failure from ``errorReason``, else a failure from the provider's condition MachineCreation.
+
+        AWS answers InsufficientInstanceCapacity with a 5xx status, which is not a final failure. So the phase remains
+        Provisioning, and only the condition shows the failure (machine-api-provider-aws
+        pkg/actuators/machine/instances.go:552-579, utils.go:396-411).
+        """
+        if self.status.error_message is not None:
+            return failure_of(self.status.error_reason, self.status.error_message, None)
+        if creation.status == "False":
+            return failure_of(creation.reason, creation.message, creation.last_transition_time)
         return None
-    return failure_of(condition.get("reason"), condition.get("message"), condition.get("lastTransitionTime"))
 
 
 OPENSHIFT = Flavour(
@@ -111,16 +125,11 @@ OPENSHIFT = Flavour(
     ),
     machines=Machines(
         kind=Kind(_MAPI, ("v1beta1",), "Machine", "machines"),
+        shape=_Machine,
         labels={"MachineSet": f"{_MAPI}/cluster-api-machineset"},
         # The mark's value must not be empty. Evenkeel does not use the older cluster-api-delete-machine, which has an
         # effect only under delete policy Oldest (machine-api-operator pkg/controller/machineset/delete_policy.go).
         mark=DeleteMark(f"{_MAPI}/delete-machine"),
-        joined=joined_by_node_ref,
-        launched_at=_launched_at,
-        joined_at=joined_in_phase,
-        failure=_failure,
-        phase=("status", "phase"),
-        final_failures=(("status", "errorMessage"),),
     ),
     # Source of the namespace: cluster-autoscaler-operator pkg/controller/clusterautoscaler.
     autoscaler=Autoscaler.of_group(_MAPI, namespace="openshift-machine-api"),

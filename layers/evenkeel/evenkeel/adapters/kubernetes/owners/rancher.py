@@ -5,7 +5,7 @@ MachineDeployment (pkg/controllers/provisioningv2/provisioningcluster/template.g
 has no right to read the Cluster. So a new size in Rancher is a new desired bound.
 """
 
-from evenkeel.adapters.kubernetes.objects import Scalable, get_path, string_map
+from evenkeel.adapters.kubernetes.objects import Scalable, get_path, mapping
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, Claim
 from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.groups import OwnerRef
@@ -14,11 +14,12 @@ from evenkeel.domain.model.reasons import Reason, Rule
 
 def _machine_pool(scalable: Scalable) -> OwnerRef | None:
     """Return the machine pool from which Rancher makes the scalable, or None."""
-    labels = string_map(get_path(scalable.item, ("spec", "template", "metadata", "labels")))
+    labels = mapping(get_path(scalable.item, ("spec", "template", "metadata", "labels")))
     pool, cluster = labels.get("rke.cattle.io/rke-machine-pool-name"), labels.get("rke.cattle.io/cluster-name")
-    if pool is None:
+    if not isinstance(pool, str):
         return None
-    return OwnerRef(kind="Rancher Cluster", namespace=scalable.namespace, name=cluster or scalable.cluster, part=pool)
+    name = cluster if isinstance(cluster, str) and cluster else scalable.cluster
+    return OwnerRef(kind="Rancher Cluster", namespace=scalable.namespace, name=name, part=pool)
 
 
 class RancherMachinePool(BoundsOwner):

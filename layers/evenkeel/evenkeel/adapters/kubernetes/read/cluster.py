@@ -10,6 +10,7 @@ from evenkeel.adapters.kubernetes.client.lists import ReceivedList, settings_of,
 from evenkeel.adapters.kubernetes.client.transport import Allowance
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS, flavours_of
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.machine_object import MachineObject
 from evenkeel.adapters.kubernetes.objects import (
     CONFIG_MAP,
     NODE,
@@ -27,7 +28,6 @@ from evenkeel.adapters.kubernetes.read.lister import Lists, ObjectLister
 from evenkeel.adapters.kubernetes.read.machines import (
     by_scalable,
     nodes_of,
-    read_machine,
     scalable_of,
     with_autoscaler_status,
     with_machines,
@@ -59,7 +59,7 @@ class ClusterObjects:
     """The objects of one check. Each write of a machine updates ``machines``."""
 
     members: dict[GroupKey, GroupObjects]
-    machines: dict[GroupKey, list[Object]]  # machines of the groups whose machines were listed
+    machines: dict[GroupKey, list[MachineObject]]  # machines of the groups whose machines were listed
     skipped: tuple[Skipped, ...]
     fingerprints: Mapping[str, str]  # fingerprints of the groups' lists; empty if one fingerprint is unknown
 
@@ -91,7 +91,7 @@ class ClusterReader:
         self._api.begin_check()
         members: list[GroupObjects] = []
         skipped: list[Skipped] = []
-        machines: dict[GroupKey, list[Object]] = {}
+        machines: dict[GroupKey, list[MachineObject]] = {}
         fingerprints: dict[str, str | None] = {}
         served = False
         status = self._autoscaler_status()
@@ -164,7 +164,7 @@ class ClusterReader:
         flavour: Flavour,
         members: list[GroupObjects],
         named: Collection[GroupKey],
-        machines: dict[GroupKey, list[Object]],
+        machines: dict[GroupKey, list[MachineObject]],
     ) -> list[GroupObjects]:
         """Return the groups, with machines in groups of ``named`` and in groups where a machine may lack its node."""
 
@@ -181,7 +181,7 @@ class ClusterReader:
             key = member.group.key
             if key in listed:
                 items = machines[key] = owned.get(scalable_of(member.group), [])
-                group = with_machines(member.group, [read_machine(flavour, item, now) for item in items])
+                group = with_machines(member.group, [item.read(flavour.machines.mark, now) for item in items])
                 member = replace(member, group=group)
             counted.append(member)
         return counted
@@ -232,7 +232,7 @@ class ClusterReader:
         nodes = self.lister.list_if_allowed(NODE)
         if nodes is None:
             _log.warning("%s: nodes may not be listed, so templates describe them", self._api.name)
-        machines = (self.lister.list_if_allowed(flavour.machines.kind) or ()) if nodes else ()
+        machines = (self.lister.list_machines_if_allowed(flavour) or ()) if nodes else ()
         return running_nodes(flavour, groups, machines, nodes or ())
 
     def _refused_kinds(self) -> Sequence[Skipped]:

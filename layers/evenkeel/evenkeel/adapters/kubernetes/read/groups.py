@@ -19,7 +19,6 @@ from evenkeel.adapters.kubernetes.objects import (
     last_writer,
     mapping,
     name_of,
-    string_map,
 )
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds, BoundsOwner, Claim
 from evenkeel.adapters.own_annotations import (
@@ -63,16 +62,10 @@ from evenkeel.domain.rebalancing.membership.templates import read_labels
 
 _Value = TypeVar("_Value")
 _REPLICAS: Path = ("f:spec", "f:replicas")
-# The machine type in OpenShift's providers: AWS, Azure, Google Cloud, OpenStack (machine-api-operator).
-_MACHINE_TYPES = tuple(
-    ("spec", "template", "spec", "providerSpec", "value", field)
-    for field in ("instanceType", "vmSize", "machineType", "flavor")
-)
-# What makes machines interruptible in OpenShift's providers: AWS, Azure, Google Cloud.
-_SPOT = tuple(
-    ("spec", "template", "spec", "providerSpec", "value", field)
-    for field in ("spotMarketOptions", "spotVMOptions", "preemptible")
-)
+# The fields of OpenShift's providers (machine-api-operator).
+_PROVIDER: Path = ("spec", "template", "spec", "providerSpec", "value")
+_MACHINE_TYPES = ("instanceType", "vmSize", "machineType", "flavor")  # of AWS, Azure, Google Cloud, OpenStack
+_SPOT = ("spotMarketOptions", "spotVMOptions", "preemptible")  # of AWS, Azure, Google Cloud
 _TYPE_LABEL = "node.kubernetes.io/instance-type"
 _CAPACITY_LABELS = ("karpenter.sh/capacity-type", "eks.amazonaws.com/capacityType")
 _LABELS_OF_NODES = "capacity.cluster-autoscaler.kubernetes.io/labels"
@@ -192,10 +185,9 @@ class _GroupReader:
         _note_unknown_controllers(flavour, scalable, claim, reading)
         replicas = get_path(item, ("spec", "replicas"))
         requested = flavour.absent_replicas if replicas is None else reading.read("spec.replicas", replicas, read_count)
-        running, status = _status(flavour, scalable)
         ours = _written_by_us(scalable, claim, reading)
         identity = self._identity(scalable, claim, reading)
-        status = replace(status, rolling=_rolling(item, reading))
+        running, status = _status(flavour, scalable, reading)
         options = _autoscaler_options(flavour, annotations, reading, self._creation_timeouts(scalable))
         frozen_because, settings = self._frozen(scalable), read_annotations(annotations, reading)
         group = NodeGroup(
@@ -231,14 +223,15 @@ class _GroupReader:
     def _machine_type(self, scalable: Scalable) -> str:
         """Return the machine type, with the capacity type if that is known; empty: no object that was read names it."""
         item, owner = scalable.item, self._replicas_owner
-        labels = string_map(get_path(item, self._flavour.nodes.labels))
-        labels |= read_labels(_text(scalable.annotations, _LABELS_OF_NODES) or "")[0]
-        names = [get_path(item, path) for path in _MACHINE_TYPES]
+        annotated = read_labels(_text(scalable.annotations, _LABELS_OF_NODES) or "")[0]
+        labels = {**mapping(get_path(item, self._flavour.nodes.labels)), **annotated}
+        provider = mapping(get_path(item, _PROVIDER))
+        names = [provider.get(field) for field in _MACHINE_TYPES]
         if owner is not None:
             names.append(owner.machine_type(scalable.namespace, _own_pool(self._flavour, scalable) or ""))
         type = next((name for name in (*names, labels.get(_TYPE_LABEL)) if isinstance(name, str)), "")
-        capacity = next((labels[label] for label in _CAPACITY_LABELS if label in labels), "")
-        if any(get_path(item, path) not in (None, False) for path in _SPOT):
+        capacity = next((text for label in _CAPACITY_LABELS if isinstance(text := labels.get(label), str)), "")
+        if any(provider.get(field) not in (None, False) for field in _SPOT):
             capacity = "spot"
         return f"{type} {capacity}".strip() if type else ""
 
@@ -389,7 +382,8 @@ def _zone(flavour: Flavour, item: Object, claim: Claim, reading: Reading) -> str
 def _template_key(flavour: Flavour, item: Object) -> str:
     """Return the name of the scalable's template object, or the machine type in its provider's fields."""
     source = flavour.nodes.template
-    names = (get_path(item, (*source.path, "name")),) if source else (get_path(item, path) for path in _MACHINE_TYPES)
+    described = mapping(get_path(item, source.path if source else _PROVIDER))
+    names = (described.get(field) for field in (("name",) if source else _MACHINE_TYPES))
     return next((name for name in names if isinstance(name, str)), "")
 
 
@@ -449,19 +443,19 @@ def _text(annotations: Mapping[str, Any], name: str) -> str | None:
     return text if isinstance(text := annotations.get(name), str) else None
 
 
-def _status(flavour: Flavour, scalable: Scalable) -> tuple[int, GroupStatus]:
-    """Return the number of running machines, and what else the scalable's status reports about machines."""
-    item, pool = scalable.item, flavour.instance_pool
+def _status(flavour: Flavour, scalable: Scalable, reading: Reading) -> tuple[int, GroupStatus]:
+    """Return the number of running machines, and what else the scalable reports about machines."""
+    item, pool, rolling = scalable.item, flavour.instance_pool, _rolling(scalable.item, reading)
     if pool is None or pool.kind != scalable.kind:
         path = flavour.machines.preserved_failed
         preserved = _count(item, path) if path else 0
-        return _count(item, ("status", "readyReplicas")), GroupStatus(preserved_failed=preserved)
+        return _count(item, ("status", "readyReplicas")), GroupStatus(preserved_failed=preserved, rolling=rolling)
     launched, nodes = (
         len(set(map(str, entries))) if isinstance(entries := get_path(item, path), list) else 0
         for path in (pool.members, pool.nodes)
     )
     # A reference to a node may remain for a while after its machine is deleted.
-    return min(launched, nodes), GroupStatus(launched=launched)
+    return min(launched, nodes), GroupStatus(launched=launched, rolling=rolling)
 
 
 def _count(item: Object, path: Path) -> int:

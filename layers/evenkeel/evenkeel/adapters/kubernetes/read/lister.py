@@ -7,6 +7,7 @@ from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.client.transport import Allowance
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.machine_object import MachineObject
 from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path
 from evenkeel.application.errors import AccessRefusedError, ClusterUnavailableError
 from evenkeel.application.ports import Remaining
@@ -113,25 +114,34 @@ class ObjectLister:
 
     def list_if_allowed(self, kind: Kind) -> list[Object] | None:
         """Return all objects of a kind, in its first served version; None if not served or forbidden."""
+        lists = self._lists_if_allowed(kind)
+        return None if lists is None else [item for received in lists for item in received.objects()]
+
+    def list_machines_if_allowed(self, flavour: Flavour) -> list[MachineObject] | None:
+        """Return all machines of a flavour; None if not served or forbidden."""
+        lists = self._lists_if_allowed(flavour.machines.kind)
+        return None if lists is None else [item for each in lists for item in each.machines(flavour.machines.shape)]
+
+    def _lists_if_allowed(self, kind: Kind) -> list[ReceivedList] | None:
         preferred = self.version(kind) if kind.versions else None
         for version in [preferred] if preferred else self._api.served(kind.group, self._remaining):
-            objects: list[Object] = []
+            lists: list[ReceivedList] = []
             for namespace in (() if kind is NODE else self._namespaces) or (None,):
                 received = self._list_path(kind.path(version, namespace), optional=True)
                 if received is None:
                     break
-                objects += received.objects()
+                lists.append(received)
             else:
-                return objects
+                return lists
         return None
 
-    def list_machines(self, flavour: Flavour, groups: Iterable[NodeGroup]) -> list[Object]:
+    def list_machines(self, flavour: Flavour, groups: Iterable[NodeGroup]) -> list[MachineObject]:
         """Return these groups' machines: one list per namespace and kind of scalable, by label."""
         names_by_kind: dict[tuple[str, str], list[str]] = {}
         for group in groups:
             names_by_kind.setdefault((group.key.namespace, group.identity.kind), []).append(group.key.name)
         api = flavour.machines
-        machines: list[Object] = []
+        machines: list[MachineObject] = []
         for (namespace, kind), names in names_by_kind.items():
             label = api.labels.get(kind)
             selectors: list[str | None] = [
@@ -142,7 +152,7 @@ class ObjectLister:
                 received = self._list_path(api.kind.path(self.machine_version(flavour), namespace), selector)
                 if received is None:
                     raise ClusterUnavailableError(f"{self._api.name} does not serve {api.kind.plural}")
-                machines += received.objects()
+                machines += received.machines(api.shape)
         return machines
 
     def machine_version(self, flavour: Flavour) -> str:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from evenkeel.adapters.kubernetes.flavours.base import ARCH_LABEL, OS_LABEL, Flavour, Reference
+from evenkeel.adapters.kubernetes.machine_object import MachineObject
 from evenkeel.adapters.kubernetes.objects import (
     Object,
     annotations_of,
@@ -177,7 +178,7 @@ def needs_template(member: GroupObjects) -> bool:
 
 
 def running_nodes(
-    flavour: Flavour, groups: Iterable[GroupObjects], machines: Iterable[Object], nodes: Iterable[Object]
+    flavour: Flavour, groups: Iterable[GroupObjects], machines: Iterable[MachineObject], nodes: Iterable[Object]
 ) -> dict[GroupKey, Object]:
     """Return a ready node of each group that has one: the first by name, so that all checks choose the same node.
 
@@ -190,8 +191,8 @@ def running_nodes(
     }
     nodes_of: dict[ScalableId, list[Object]] = defaultdict(list)
     for machine in machines:
-        provider = get_path(machine, ("spec", "providerID"))
-        if isinstance(provider, str) and provider in ready:
+        provider = machine.spec.provider_id
+        if provider in ready:
             for scalable in scalables_of(flavour, machine):
                 nodes_of[scalable].append(ready[provider])
     scalables = {member.group.key: scalable_of(member.group) for member in groups}

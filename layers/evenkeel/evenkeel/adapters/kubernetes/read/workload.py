@@ -4,14 +4,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
-from msgspec import MsgspecError, Struct
-from msgspec.json import Decoder
+from msgspec import MsgspecError
 
 from evenkeel.access_config import WorkloadEntry
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi, described_right
+from evenkeel.adapters.kubernetes.client.lists import list_decoder
 from evenkeel.adapters.kubernetes.client.transport import MOST_BYTES, MOST_VALUES, Allowance
 from evenkeel.adapters.kubernetes.flavours import flavours_of
 from evenkeel.adapters.kubernetes.objects import get_path
@@ -62,10 +61,6 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)? ?(Z|[+-]\d\
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _Shape = TypeVar("_Shape", bound=Shape)
 _Value = TypeVar("_Value")
-
-
-class _List(Struct, Generic[_Shape]):
-    items: list[_Shape]
 
 
 class KubernetesWorkload:
@@ -225,7 +220,7 @@ class KubernetesWorkload:
 
         Raises ClusterUnavailableError, also where an object is not valid, because an incomplete list must not be used.
         """
-        decode, count = _decoder(shape), 0
+        decode, count = list_decoder(shape), 0
         # Evenkeel keeps only a hundredth of a page of pods, so each page of pods has its own limit. It keeps most of a
         # page of any other kind, so all pages of such a kind share one limit.
         allowance = None if fields else Allowance(_MOST_RECEIVED, _MOST_RECEIVED_VALUES)
@@ -253,8 +248,3 @@ def _moment(text: object) -> datetime | None:
         return datetime.fromisoformat(f"{day}T{time}{'+00:00' if zone == 'Z' else zone}")
     except ValueError:
         return None
-
-
-@cache
-def _decoder(shape: Any) -> Callable[[bytes], _List[Any]]:
-    return Decoder(_List[shape]).decode

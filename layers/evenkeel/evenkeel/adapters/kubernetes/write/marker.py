@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable
 
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.objects import Object, name_of
+from evenkeel.adapters.kubernetes.machine_object import MachineObject
 from evenkeel.adapters.kubernetes.read.cluster import ClusterObjects
 from evenkeel.adapters.kubernetes.read.lister import ObjectLister
-from evenkeel.adapters.kubernetes.read.machines import by_scalable, read_machine, scalable_of
-from evenkeel.adapters.kubernetes.write.patcher import Patcher, resource_version
+from evenkeel.adapters.kubernetes.read.machines import by_scalable, scalable_of
+from evenkeel.adapters.kubernetes.write.patcher import Patcher
 from evenkeel.application.errors import ConflictError, RejectedError
 from evenkeel.application.ports import Remaining
 from evenkeel.domain.model.groups import Machine, NodeGroup
@@ -107,8 +107,8 @@ class Marker:
 
     def _check_unchanged(self, group: NodeGroup, machines: Iterable[Machine]) -> None:
         """Raise ConflictError where the node, deletion or preservation of a machine has changed since it was read."""
-        flavour, now = FLAVOURS[group.key.flavour], self._api.now()
-        listed = [read_machine(flavour, item, now) for item in self._list(group)]
+        mark, now = FLAVOURS[group.key.flavour].machines.mark, self._api.now()
+        listed = [item.read(mark, now) for item in self._list(group)]
         newest = {machine.name: machine for machine in listed if not machine.deleting}
         for machine in machines:
             newer = newest.get(machine.name)
@@ -122,28 +122,30 @@ class Marker:
                 continue
             raise ConflictError(f"machine {machine.name} of {group.key} {change} since it was read")
 
-    def _staying(self, group: NodeGroup) -> list[tuple[Machine, Object]]:
+    def _staying(self, group: NodeGroup) -> list[tuple[Machine, MachineObject]]:
         """Return a group's machines that are not being deleted."""
         return [(machine, item) for machine, item in self._listed(group) if not machine.deleting]
 
-    def _listed(self, group: NodeGroup) -> list[tuple[Machine, Object]]:
+    def _listed(self, group: NodeGroup) -> list[tuple[Machine, MachineObject]]:
         """Return all machines of a group. Lists the machines if the check has not listed them."""
-        flavour, now = FLAVOURS[group.key.flavour], self._api.now()
+        mark, now = FLAVOURS[group.key.flavour].machines.mark, self._api.now()
         if group.key not in self._objects.machines:
             self._objects.machines[group.key] = self._list(group)
-        return [(read_machine(flavour, item, now), item) for item in self._objects.machines[group.key]]
+        return [(item.read(mark, now), item) for item in self._objects.machines[group.key]]
 
-    def _list(self, group: NodeGroup) -> list[Object]:
+    def _list(self, group: NodeGroup) -> list[MachineObject]:
         flavour, member = FLAVOURS[group.key.flavour], self._objects.members[group.key]
         machines = self._lister.list_machines(flavour, [member.group])
         return by_scalable(flavour, machines).get(scalable_of(group), [])
 
-    def _set_mark(self, group: NodeGroup, item: Object, value: str | None) -> None:
+    def _set_mark(self, group: NodeGroup, item: MachineObject, value: str | None) -> None:
         flavour = FLAVOURS[group.key.flavour]
-        api, version = flavour.machines, self._lister.machine_version(flavour)
-        metadata = {"resourceVersion": resource_version(item), "annotations": {api.mark.annotation: value}}
-        path = api.kind.path(version, *name_of(item))
-        answer = self._api.patch(path, {"metadata": metadata}, self._remaining)
+        api, version, own = flavour.machines, self._lister.machine_version(flavour), item.metadata
+        if not own.resource_version:
+            raise RejectedError(f"Machine {own.namespace}/{own.name} has no metadata.resourceVersion: not written")
+        metadata = {"resourceVersion": own.resource_version, "annotations": {api.mark.annotation: value}}
+        path = api.kind.path(version, own.namespace, own.name)
+        answer = api.read(self._api.patch(path, {"metadata": metadata}, self._remaining))
         # A second patch of this machine in the run needs the new resourceVersion.
         machines = self._objects.machines
         machines[group.key] = [answer if machine is item else machine for machine in machines[group.key]]
