@@ -9,6 +9,8 @@ BIN := .venv/bin
 export AWS_DEFAULT_REGION ?= eu-central-1
 # No target may reach a real account: demo and tests use their own credentials.
 unexport AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN
+# Without compiled modules, each of the many processes of the tests would compile all packages again.
+unexport PYTHONDONTWRITEBYTECODE
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
