@@ -7,7 +7,7 @@ from evenkeel.domain.demand import filters
 from evenkeel.domain.demand.node_info import ANY_AMOUNT, NodeInfo, Shape, shape_of
 from evenkeel.domain.demand.pod_groups import PodGroup, PodGroupClasses
 from evenkeel.domain.demand.topology_counts import Change, TopologyCounts
-from evenkeel.domain.demand.topology_filters import Namespaces, TopologyRule, TopologyRules
+from evenkeel.domain.demand.topology_filters import Namespaces, TopologyRules
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Node
 
@@ -21,7 +21,7 @@ class ClusterSnapshot:
     def __init__(self, namespaces: Namespaces) -> None:
         self.node_infos: dict[str, NodeInfo] = {}
         self._changes: list[Change] = []
-        self._counts = TopologyCounts(self._changes)
+        self._counts = TopologyCounts(self._changes, self.node_infos)
         self._rules = TopologyRules(self._counts, namespaces)
         self._shapes: defaultdict[Hashable, Shape] = defaultdict(Shape)
         self._users: Counter[str] = Counter()  # number of pods that use a ReadWriteOncePod claim, by claim
@@ -51,19 +51,18 @@ class ClusterSnapshot:
         return node_info
 
     def _add(self, node_info: NodeInfo, pod_groups: Mapping[PodGroup, int]) -> None:
-        self._change_node(node_info, 1)
+        self._change_node(node_info, 1, pod_groups)
         self._changes.append((node_info, None, 1, pod_groups))
 
     def remove_node(self, node_info: NodeInfo) -> None:
         """Remove a node with all its pods."""
-        self._change_node(node_info, -1)
+        self._change_node(node_info, -1, node_info.pod_groups)
         self._changes.append((node_info, None, -1, node_info.pod_groups))
 
     def add_pod(self, pod_group: PodGroup, node_info: NodeInfo, count: int = 1) -> None:
         """Add pods of a group to a node, without a check whether the pods fit. A negative count removes pods."""
         node_info.change(pod_group, count)
-        if pod_group.depends_on_others:
-            self._use(pod_group, count)
+        self._count(pod_group, node_info, count)
         self._changes.append((node_info, pod_group, count, _NO_PODS))
 
     def fork(self) -> int:
@@ -80,29 +79,34 @@ class ClusterSnapshot:
         undone = self._changes[fork:]
         del self._changes[fork:]
         dropped = {node_info for node_info, pod_group, number, _ in undone if pod_group is None and number > 0}
-        for node_info, pod_group, number, _ in reversed(undone):
+        for node_info, pod_group, number, pods in reversed(undone):
             if pod_group is None:
-                self._change_node(node_info, -number)
-            elif node_info not in dropped:
+                self._change_node(node_info, -number, pods)
+                continue
+            if node_info not in dropped:
                 node_info.change(pod_group, -number)
-                if pod_group.depends_on_others:
-                    self._use(pod_group, -number)
+            self._count(pod_group, node_info, -number)
 
-    def _change_node(self, node_info: NodeInfo, number: int) -> None:
+    def _change_node(self, node_info: NodeInfo, number: int, pod_groups: Mapping[PodGroup, int]) -> None:
         if number > 0:
             self.node_infos[node_info.name] = node_info
-        else:
+            self._counts.add_node(node_info)
+        for pod_group, pods in pod_groups.items():
+            self._count(pod_group, node_info, number * pods)
+        if number < 0:
+            self._counts.remove_node(node_info)
             del self.node_infos[node_info.name]
-            # Removing pods changes only the use of ReadWriteOncePod claims, and most clusters have none.
-            if not self._users:
-                return
-        for pod_group, pods in node_info.pod_groups.items():
-            if pod_group.depends_on_others:
-                self._use(pod_group, number * pods)
 
-    def _use(self, pod_group: PodGroup, count: int) -> None:
+    def _count(self, pod_group: PodGroup, node_info: NodeInfo, number: int) -> None:
+        """Include pods of a group in what other pods depend on. A negative number excludes pods."""
+        for count in self._counts.of[pod_group]:
+            count.change(node_info, number)
+        if pod_group.rejects_others:
+            self._use(pod_group, number)
+
+    def _use(self, pod_group: PodGroup, number: int) -> None:
         for claim in pod_group.volumes.exclusive:
-            self._users[claim] += count
+            self._users[claim] += number
         if pod_group.needs.anti_affinity:
             self._rules.respect(pod_group)
 
@@ -137,11 +141,7 @@ class ClusterSnapshot:
         doubtful = [
             group
             for group in classes.others
-            if not group.by_shape
-            or group.cpu > cpu
-            or group.memory > memory
-            or not self._accepts(group, node_info)
-            or not self._may_add(self._rules.of(group), node_info, 1)
+            if group.cpu > cpu or group.memory > memory or not self._fits(group, node_info)
         ]
         for most_cpu, most_memory, plain in classes.plain:
             if not self._accepts(plain[0], node_info):
@@ -155,19 +155,29 @@ class ClusterSnapshot:
         reasons = ((pod_group, self.failing_filter(pod_group, node_info)) for pod_group in doubtful)
         return {pod_group: reason for pod_group, reason in reasons if reason is not None}
 
+    def _fits(self, pod_group: PodGroup, node_info: NodeInfo) -> bool:
+        """Return True if one more pod of a group fits a node that has cpu and memory for it."""
+        if not (node_info.shape.accepts.get(pod_group.selects) or self._accepts(pod_group, node_info)):
+            return False
+        for rule in self._rules.of(pod_group):
+            if rule.room(node_info) < 1:
+                return False
+        return pod_group.by_shape or self._room_beside(pod_group, node_info, 1) > 0
+
     def _accepts(self, pod_group: PodGroup, node_info: NodeInfo) -> bool:
-        """Return True if a node's shape accepts the pods of a group that is ``by_shape``."""
+        """Return True if a node accepts the pods of a group by its labels and taints."""
         accepted = node_info.shape.accepts.get(pod_group.selects)
         if accepted is None:
-            accepted = node_info.shape.accepts[pod_group.selects] = not (
+            accepted = not (
                 pod_group.volumes.obstacle
                 or filters.taints_and_affinity(pod_group, node_info)
                 or filters.volume_binding(pod_group, node_info)
             )
+            if not pod_group.by_node:
+                node_info.shape.accepts[pod_group.selects] = accepted
         return accepted
 
     def _rejected_by_others(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-        self._counts.update()
         return next(
             (rule.reason(node_info) for rule in self._rules.of(pod_group) if rule.room(node_info) < 1),
             None,
@@ -182,54 +192,12 @@ class ClusterSnapshot:
         """Add as many pods of a group to a node as fit, at most ``wanted``. Return the number of added pods."""
         return self.fill(pod_group, (node_info,), wanted)
 
-    def _fill_node(self, pod_group: PodGroup, node_info: NodeInfo, rules: list[TopologyRule], wanted: int) -> int:
-        """Add as many pods of a group as fit, at most ``wanted``, and return their number. ``rules`` are the group's.
-
-        The caller has checked that the node has cpu and memory for one more pod.
-        """
-        if pod_group.by_shape:
-            if not self._accepts(pod_group, node_info):
-                return 0
-        elif self.failing_filter(pod_group, node_info) is not None:
-            return 0
-        most, count = filters.capacity_for(pod_group, node_info, wanted), 0
-        while count < most and (more := self._may_add(rules, node_info, most - count)):
-            self.add_pod(pod_group, node_info, more)
-            count += more
-        return count
-
-    def _may_add(self, rules: list[TopologyRule], node_info: NodeInfo, wanted: int) -> int:
-        """Return how many pods these rules accept at once, at most ``wanted``."""
-        if rules:
-            self._counts.update()
-        for rule in rules:
-            room = rule.room(node_info)
-            if room < wanted:
-                if room < 1:
-                    return 0
-                wanted = room
-        return wanted
-
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
-        if pod_group.is_plain and not self.depends_on_others(pod_group):
-            return self._fill_plain(pod_group, node_infos, wanted)
-        cpu, memory = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT
-        rules = self._rules.of(pod_group)
-        added = 0
-        for node_info in node_infos if wanted else ():
-            # Most nodes lack cpu or memory. This condition skips them without a call.
-            if node_info.cpu < cpu or node_info.memory < memory or node_info.pods < 1:
-                continue
-            added += self._fill_node(pod_group, node_info, rules, wanted - added)
-            if added >= wanted:
-                break
-        return added
-
-    def _fill_plain(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
-        """Add pods as ``fill`` does, of a group whose pods fit a node with room if they fit any node of its shape."""
         cpu, memory, left = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT, wanted
-        selects = pod_group.selects
+        selects, by_shape, rejects_others = pod_group.selects, pod_group.by_shape, pod_group.rejects_others
+        rules = () if pod_group.is_plain and not self._rules.anti_terms else self._rules.of(pod_group)
+        counts = self._counts.of[pod_group]
         for info in node_infos if wanted else ():
             if (
                 info.cpu >= cpu
@@ -237,12 +205,28 @@ class ClusterSnapshot:
                 and info.pods > 0
                 and (info.shape.accepts.get(selects) or self._accepts(pod_group, info))  # usually cached
             ):
-                count = info.add_plain(pod_group, left)
-                self._changes.append((info, pod_group, count, _NO_PODS))
-                left -= count
-                if not left:
-                    break
+                room = left if by_shape else self._room_beside(pod_group, info, left)
+                for rule in rules:
+                    most = rule.room(info)
+                    if most < room:  # faster than min
+                        room = most
+                if room > 0:
+                    count = info.add(pod_group, room)
+                    for each in counts:
+                        each.change(info, count)
+                    if rejects_others:
+                        self._use(pod_group, count)
+                    self._changes.append((info, pod_group, count, _NO_PODS))
+                    left -= count
+                    if not left:
+                        break
         return wanted - left
+
+    def _room_beside(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
+        """Return how many more pods a node takes by all that it has beside cpu and memory, at most ``wanted``."""
+        if pod_group.volumes.exclusive:
+            wanted = 0 if self._volume_restrictions(pod_group) else 1
+        return filters.room_beside_cpu_and_memory(pod_group, node_info, wanted)
 
 
 class Places:

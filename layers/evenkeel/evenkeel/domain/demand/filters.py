@@ -102,23 +102,19 @@ def _too_little(resource: str, request: int, free: int, node_info: NodeInfo) -> 
     )
 
 
-def capacity_for(pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
-    """Return how many more pods of a group fit a node's resources, volume limits and ports, at most ``wanted``."""
-    most = min(wanted, node_info.pods)
-    if pod_group.cpu:
-        most = min(most, node_info.cpu // pod_group.cpu)
-    if pod_group.memory:
-        most = min(most, node_info.memory // pod_group.memory)
-    if pod_group.by_shape:
-        return max(0, most)
+def room_beside_cpu_and_memory(pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
+    """Return how many more pods a node's other resources, ports and volume limits allow, at most ``wanted``."""
+    most = wanted
     for name, request in pod_group.rest:
         most = min(most, node_info.free.get(name, 0) // request)
-    for driver, each, once in node_info.volumes_to_attach(pod_group):
-        if driver in node_info.limits and each:
-            most = min(most, (node_info.limits[driver] - node_info.attached.get(driver, 0) - once) // each)
-    if pod_group.ports or pod_group.volumes.exclusive:
-        most = min(most, 1)
-    return max(0, most)
+    if node_info.limits and (pod_group.volumes.drivers or pod_group.volumes.shared):
+        for driver, each, once in node_info.volumes_to_attach(pod_group):
+            if driver in node_info.limits:
+                left = node_info.limits[driver] - node_info.attached.get(driver, 0) - once
+                most = min(most, left // each) if each else most if left >= 0 else 0
+    if pod_group.ports:
+        most = min(most, 0 if node_ports(pod_group, node_info) else 1)
+    return most
 
 
 def node_volume_limits(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:

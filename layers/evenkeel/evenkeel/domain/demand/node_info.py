@@ -79,8 +79,11 @@ class NodeInfo:
         copy.pod_groups = self.pod_groups.copy()
         return copy
 
-    def add_plain(self, pod_group: PodGroup, wanted: int) -> int:
-        """Add as many pods of a plain group as fit, at most ``wanted``, and return their number."""
+    def add(self, pod_group: PodGroup, wanted: int) -> int:
+        """Add as many pods of a group as cpu, memory and the number of pods allow, at most ``wanted``. Return how many.
+
+        The caller has checked all other conditions.
+        """
         cpu, memory = pod_group.cpu, pod_group.memory
         # Conditional expressions are faster than min, and a packing calls this method most often.
         count = wanted if wanted < self.pods else self.pods
@@ -92,6 +95,8 @@ class NodeInfo:
         self.memory -= memory * count
         self.pods -= count
         self.pod_groups[pod_group] = self.pod_groups.get(pod_group, 0) + count
+        if not pod_group.by_shape:
+            self._change_rest(pod_group, count)
         return count
 
     def change(self, pod_group: PodGroup, count: int) -> None:
@@ -104,8 +109,10 @@ class NodeInfo:
         self.cpu -= pod_group.cpu * count
         self.memory -= pod_group.memory * count
         self.pods -= count
-        if pod_group.by_shape:
-            return
+        if not pod_group.by_shape:
+            self._change_rest(pod_group, count)
+
+    def _change_rest(self, pod_group: PodGroup, count: int) -> None:
         # Few pods change these mappings, so copies of a node share them until one changes.
         for name, request in pod_group.rest:
             self.free = {**self.free, name: self.free.get(name, 0) - request * count}

@@ -32,6 +32,7 @@ class PodGroup:
     rest: tuple[tuple[str, int], ...] = field(init=False)  # the request without cpu and memory
     by_node: bool = field(init=False)  # True: the pods can select single nodes of one shape
     depends_on_others: bool = field(init=False)  # True: other pods decide whether the pods fit
+    rejects_others: bool = field(init=False)  # True: its placed pods can reject pods, apart from the resources they use
     in_rounds: bool = field(init=False)  # True: once a pod is placed, the pods may fit nodes that rejected them
     # True: only the node's shape, cpu, memory and number of pods, and other pods, can reject a pod.
     by_shape: bool = field(init=False)
@@ -47,8 +48,9 @@ class PodGroup:
             or any(reach.node or selects_by_node(reach.terms, HOSTNAME) for reach in self.volumes.reaches)
         )
         needs = self.needs
-        self.depends_on_others = bool(self.spread or needs.affinity or needs.anti_affinity or self.volumes.exclusive)
         self.in_rounds = bool(self.spread or needs.affinity)
+        self.rejects_others = bool(needs.anti_affinity or self.volumes.exclusive)
+        self.depends_on_others = self.in_rounds or self.rejects_others
         volumes = self.volumes
         attached = volumes.drivers or volumes.shared
         self.by_shape = not (self.by_node or self.rest or self.ports or attached or volumes.exclusive)

@@ -6,6 +6,7 @@ steps. Here, a placed pod changes only the few counts that match its pod group.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
@@ -13,6 +14,15 @@ from evenkeel.domain.demand.pod_groups import PodGroup
 # A node, the pod group of added pods (None: the node itself was added), their number (negative: they were removed),
 # and the pods of an added or removed node.
 Change = tuple[NodeInfo, PodGroup | None, int, Mapping[PodGroup, int]]
+
+
+class Count(Protocol):
+    """A number of pods that includes each change of the snapshot."""
+
+    matches: Callable[[PodGroup], bool]  # whether the count includes the pods of a group
+
+    def change(self, node_info: NodeInfo, count: int) -> None:
+        """Add matching pods on a node. A negative count removes pods."""
 
 
 class TopologyCount:
@@ -44,116 +54,62 @@ class EligibleDomains:
     """
 
     def __init__(self, key: str, is_eligible: Callable[[NodeInfo], bool]) -> None:
-        self.key = key
         self.domain_of: dict[NodeInfo, str] = {}
-        self.nodes: dict[str, int] = defaultdict(int)
-        self.counts: list[SpreadCount] = []
+        self.nodes: Counter[str] = Counter()  # number of nodes, by domain
+        self._key = key
         self._is_eligible = is_eligible
 
     def add_node(self, node_info: NodeInfo) -> None:
         """Add a node. The first node of a domain also adds the domain."""
-        if self.key in node_info.labels and self._is_eligible(node_info):
-            value = self.domain_of[node_info] = node_info.labels[self.key]
+        if self._key in node_info.labels and self._is_eligible(node_info):
+            value = self.domain_of[node_info] = node_info.labels[self._key]
             self.nodes[value] += 1
-            if self.nodes[value] == 1:
-                for count in self.counts:
-                    count.add_domain(value)
 
     def remove_node(self, node_info: NodeInfo) -> None:
         """Remove a node. The last node of a domain also removes the domain."""
         value = self.domain_of.pop(node_info, None)
-        if value is None:
-            return
-        self.nodes[value] -= 1
-        if not self.nodes[value]:
-            del self.nodes[value]
-            for count in self.counts:
-                count.remove_domain(value)
-
-
-class SpreadCount(TopologyCount):
-    """The matching pods per eligible domain, with the minimum over these domains."""
-
-    def __init__(self, domains: EligibleDomains, matches: Callable[[PodGroup], bool]) -> None:
-        super().__init__(domains.key, matches)
-        self._domains = domains
-        self._levels: dict[int, int] = defaultdict(int)  # number of pods -> number of domains with that number of pods
-        self._least: int | None = None  # the least key of ``_levels``; None: unknown
-        domains.counts.append(self)
-        for value in domains.nodes:
-            self.add_domain(value)
-
-    def minimum(self, min_domains: int) -> int:
-        """Return the smallest number of matching pods in a domain; 0 if there are fewer domains than minDomains."""
-        if self._least is None:
-            self._least = min(self._levels, default=0)
-        return self._least if len(self._domains.nodes) >= min_domains else 0
-
-    def change(self, node_info: NodeInfo, count: int) -> None:
-        """Add matching pods on a node, if the node is eligible. A negative count removes pods."""
-        value = self._domains.domain_of.get(node_info)
         if value is not None:
-            before = self.pods[value]
-            self.pods[value] = before + count
-            self._levels[before + count] += 1
-            self._leave(before)
-            if count < 0:
-                self._least = None
-
-    def add_domain(self, value: str) -> None:
-        """Include a domain in the minimum, because it has got its first node."""
-        self._levels[self.pods[value]] += 1
-        self._least = None
-
-    def remove_domain(self, value: str) -> None:
-        """Exclude a domain from the minimum, because it has lost its last node."""
-        self._leave(self.pods[value])
-
-    def _leave(self, level: int) -> None:
-        self._levels[level] -= 1
-        if not self._levels[level]:
-            del self._levels[level]
-            if level == self._least:
-                self._least = None
+            self.nodes[value] -= 1
+            if not self.nodes[value]:
+                del self.nodes[value]
 
 
-class _CountsOf(dict[PodGroup, list[TopologyCount]]):
+class _CountsOf(dict[PodGroup, list[Count]]):
     """For each pod group that was placed so far: those of ``counts`` that include its pods."""
 
-    def __init__(self, counts: Sequence[TopologyCount]) -> None:
+    def __init__(self, counts: Sequence[Count]) -> None:
         super().__init__()
         self._counts = counts
 
-    def __missing__(self, pod_group: PodGroup) -> list[TopologyCount]:
+    def __missing__(self, pod_group: PodGroup) -> list[Count]:
         self[pod_group] = [count for count in self._counts if count.matches(pod_group)]
         return self[pod_group]
 
 
 class TopologyCounts:
-    """All counts that a filter has requested so far.
+    """All counts that a filter has requested so far. The snapshot includes each change at once.
 
     Args:
-        changes: The changes of the snapshot, which appends to this list. Most changes need no count. So ``update``
-            includes new changes before counts are read.
+        changes: The changes of the snapshot, which appends to this list.
+        node_infos: The nodes of the snapshot.
     """
 
-    def __init__(self, changes: Sequence[Change]) -> None:
+    def __init__(self, changes: Sequence[Change], node_infos: Mapping[str, NodeInfo]) -> None:
         self._changes = changes
-        self._counted = 0  # number of changes that the counts include
-        self._node_infos: dict[NodeInfo, None] = {}
-        self._counts: list[TopologyCount] = []
-        self._counts_of = _CountsOf(self._counts)
+        self._node_infos = node_infos
+        self._counts: list[Count] = []
+        self.of = _CountsOf(self._counts)  # the counts that include a pod group's pods
         self._domains: dict[Hashable, EligibleDomains] = {}
-        # Only a new count needs the number of pods by pod group and node, so fewer changes are included.
+        # Only a new count needs the number of pods by pod group and node, so it includes the changes then.
         self._placed: defaultdict[PodGroup, Counter[NodeInfo]] = defaultdict(Counter)
         self._indexed = 0  # number of changes that ``_placed`` includes
 
-    def add(self, count: TopologyCount) -> None:
+    def add(self, count: Count) -> None:
         """Add a count. It includes the pods that are there already."""
-        self._index(self._changes[self._indexed : self._counted], 1)
-        self._indexed = self._counted
+        self._index(self._changes[self._indexed :], 1)
+        self._indexed = len(self._changes)
         self._counts.append(count)
-        for pod_group, counts in self._counts_of.items():
+        for pod_group, counts in self.of.items():
             if count.matches(pod_group):
                 counts.append(count)
                 for node_info, pods in self._placed[pod_group].items():
@@ -164,32 +120,29 @@ class TopologyCounts:
         domains = self._domains.get((key, alike))
         if domains is None:
             domains = self._domains[key, alike] = EligibleDomains(key, is_eligible)
-            for node_info in self._node_infos:
+            for node_info in self._node_infos.values():
                 domains.add_node(node_info)
         return domains
 
-    def update(self) -> None:
-        """Include all changes in the counts."""
-        if self._counted < len(self._changes):
-            self._count(self._changes[self._counted :], 1)
-            self._counted = len(self._changes)
+    def add_node(self, node_info: NodeInfo) -> None:
+        """Include a node, whose pods are added next."""
+        for domains in self._domains.values():
+            domains.add_node(node_info)
+
+    def remove_node(self, node_info: NodeInfo) -> None:
+        """Exclude a node, whose pods were removed before."""
+        for domains in self._domains.values():
+            domains.remove_node(node_info)
+
+    def change(self, pod_group: PodGroup, node_info: NodeInfo, count: int) -> None:
+        """Include pods of a group on a node. A negative count excludes pods."""
+        for each in self.of[pod_group]:
+            each.change(node_info, count)
 
     def revert(self, fork: int) -> None:
-        """Exclude the changes since a fork, which the snapshot is about to undo."""
-        self._count(reversed(self._changes[fork : self._counted]), -1)
+        """Forget the changes since a fork, which the snapshot is about to undo."""
         self._index(self._changes[fork : self._indexed], -1)
-        self._counted, self._indexed = min(self._counted, fork), min(self._indexed, fork)
-
-    def _count(self, changes: Iterable[Change], sign: int) -> None:
-        """Include changes in the counts; sign -1: exclude them."""
-        for node_info, pod_group, number, pods in changes:
-            if pod_group is not None:
-                for count in self._counts_of[pod_group]:
-                    count.change(node_info, sign * number)
-            elif sign * number > 0:
-                self._add_node(node_info, pods)
-            else:
-                self._remove_node(node_info, pods)
+        self._indexed = min(self._indexed, fork)
 
     def _index(self, changes: Iterable[Change], sign: int) -> None:
         """Include changes in the number of pods by pod group and node; sign -1: exclude them."""
@@ -199,19 +152,3 @@ class TopologyCounts:
                 nodes[node_info] += sign * number * count
                 if not nodes[node_info]:
                     del nodes[node_info]
-
-    def _add_node(self, node_info: NodeInfo, pods: Mapping[PodGroup, int]) -> None:
-        self._node_infos[node_info] = None
-        for domains in self._domains.values():
-            domains.add_node(node_info)
-        for pod_group, number in pods.items():
-            for count in self._counts_of[pod_group]:
-                count.change(node_info, number)
-
-    def _remove_node(self, node_info: NodeInfo, pods: Mapping[PodGroup, int]) -> None:
-        for pod_group, number in pods.items():
-            for count in self._counts_of[pod_group]:
-                count.change(node_info, -number)
-        for domains in self._domains.values():
-            domains.remove_node(node_info)
-        del self._node_infos[node_info]

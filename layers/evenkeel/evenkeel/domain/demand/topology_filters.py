@@ -1,5 +1,6 @@
 """The scheduler's filters that count pods on other nodes: topology spread, and affinity between pods."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -8,7 +9,7 @@ from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.taints import first_not_tolerated
-from evenkeel.domain.demand.topology_counts import EligibleDomains, SpreadCount, TopologyCount, TopologyCounts
+from evenkeel.domain.demand.topology_counts import EligibleDomains, TopologyCount, TopologyCounts
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import HOSTNAME, PodAffinityTerm, TopologySpreadConstraint
 
@@ -19,15 +20,12 @@ _NO_LIMIT = 1_000_000_000
 
 
 class TopologyRule(Protocol):
-    """A rule of one pod group that counts pods on other nodes. It reads counts that include all changes."""
+    """A rule of one pod group that counts pods on other nodes."""
 
     repels_beyond_host: bool  # True: anti-affinity in a larger domain
 
     def room(self, node_info: NodeInfo) -> int:
-        """Return how many more pods a node surely takes at once; less than 1: the rule rejects the next pod.
-
-        Once these pods are placed, the node may take further ones.
-        """
+        """Return how many more pods a node takes, as long as no other node gets one; less than 1: none."""
 
     def reason(self, node_info: NodeInfo) -> Reason:
         """Return why the rule rejects the next pod."""
@@ -75,9 +73,9 @@ class TopologyRules:
 
     def _spread(self, pod_group: PodGroup, constraint: TopologySpreadConstraint) -> "_Spread":
         domains = _eligible_domains(pod_group, constraint, self._counts)
-        count = SpreadCount(domains, _spread_matches(pod_group, constraint))
-        self._counts.add(count)
-        return _Spread(constraint, count, own=int(matches(constraint.selector, pod_group.labels)))
+        spread = _Spread(pod_group, constraint, domains)
+        self._counts.add(spread)
+        return spread
 
     def _affinity(self, pod_group: PodGroup) -> "_Affinity":
         selects = [self._selected_by(term, pod_group.namespace) for term in pod_group.needs.affinity]
@@ -117,29 +115,63 @@ class TopologyRules:
 
 
 class _Spread:
-    """A required spread constraint (plugin podtopologyspread). ``own``: how many matching pods one more pod is."""
+    """A required spread constraint (plugin podtopologyspread), with the number of matching pods in each domain."""
 
     repels_beyond_host = False
 
-    def __init__(self, constraint: TopologySpreadConstraint, count: SpreadCount, *, own: int) -> None:
-        self._constraint, self._count, self._own = constraint, count, own
-        self._key, self._skew, self._domains = constraint.key, constraint.max_skew, constraint.min_domains
+    def __init__(self, pod_group: PodGroup, constraint: TopologySpreadConstraint, domains: EligibleDomains) -> None:
+        self.matches = _spread_matches(pod_group, constraint)
+        self._key, self._max_skew, self._min_domains = constraint.key, constraint.max_skew, constraint.min_domains
+        self._own = int(matches(constraint.selector, pod_group.labels))  # what one more pod adds to the skew
+        self._counts_own = self.matches(pod_group)  # False: the pods are not counted once they are placed
+        self._domain_of, self._nodes = domains.domain_of, domains.nodes
+        self._pods: dict[str, int] = {}  # number of matching pods, of the eligible domains that have any
+        self._levels: dict[int, int] = defaultdict(int)  # number of pods -> number of domains with so many pods
+
+    def change(self, node_info: NodeInfo, count: int) -> None:
+        """Add matching pods on a node, if the node is eligible. A negative count removes pods."""
+        domain = self._domain_of.get(node_info)
+        if domain is None:
+            return
+        before = self._pods.pop(domain, 0)
+        after = before + count
+        if after:
+            self._pods[domain] = after
+            self._levels[after] += 1
+        if before:
+            self._levels[before] -= 1
+            if not self._levels[before]:
+                del self._levels[before]
 
     def room(self, node_info: NodeInfo) -> int:
         domain = node_info.labels.get(self._key)
         if domain is None:
             return 0
-        room = self._skew + self._count.minimum(self._domains) - self._count.pods[domain]
-        if self._own:
-            return room
-        return _NO_LIMIT if room >= 0 else 0
+        pods = self._pods.get(domain, 0)
+        room = self._max_skew + 1 - self._own + self._least_elsewhere(pods) - pods
+        return room if self._counts_own or room < 1 else _NO_LIMIT
+
+    def _least_elsewhere(self, pods: int) -> int:
+        """Return the least number of matching pods in the other domains than one with ``pods``.
+
+        It is 0 if there are fewer domains than minDomains. The domain's own number grows with each pod, so it does not
+        limit how many more pods the domain takes.
+        """
+        domains = len(self._nodes)
+        if domains < self._min_domains or domains - len(self._pods) > (pods == 0):
+            return 0
+        least = min(self._levels, default=_NO_LIMIT)
+        if pods != least or self._levels[least] > 1:
+            return least
+        return min((level for level in self._levels if level != least), default=_NO_LIMIT)
 
     def reason(self, node_info: NodeInfo) -> Reason:
         domain = node_info.labels.get(self._key)
         if domain is None:
             return Reason.of(Rule.SPREAD_KEY_MISSING, key=self._key)
-        skew = self._count.pods[domain] + self._own - self._count.minimum(self._domains)
-        return Reason.of(Rule.SPREAD_SKEW, key=self._key, domain=domain, skew=skew, max_skew=self._skew)
+        pods = self._pods.get(domain, 0)
+        skew = pods + self._own - self._least_elsewhere(pods)
+        return Reason.of(Rule.SPREAD_SKEW, key=self._key, domain=domain, skew=skew, max_skew=self._max_skew)
 
 
 def _spread_matches(pod_group: PodGroup, constraint: TopologySpreadConstraint) -> _Matches:
@@ -223,7 +255,10 @@ class _Apart:
         self.repels_beyond_host = count.key != HOSTNAME
 
     def room(self, node_info: NodeInfo) -> int:
-        return 0 if self._count.at(node_info) else self._most
+        domain = node_info.labels.get(self._count.key)
+        if domain is None:
+            return _NO_LIMIT
+        return 0 if self._count.pods[domain] else self._most
 
     def reason(self, node_info: NodeInfo) -> Reason:
         key = self._count.key
