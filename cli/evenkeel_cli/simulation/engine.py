@@ -231,7 +231,8 @@ class Run:
         self.agenda.enter(self.world.now + self.scenario.autoscaler.loop, Turn.AUTOSCALER, self._loop)
 
     def _scan(self) -> None:
-        self.check()
+        if not self.evenkeel.repeats():
+            self.check()
         self.agenda.enter(self.world.now + self.scenario.evenkeel.scan_interval, Turn.EVENKEEL, self._scan)
 
     def _check_in(self, seconds: int) -> None:
