@@ -222,7 +222,7 @@ class PodAutoscaler(ClusterAutoscaler[AnyGroup]):
         self._clocks: dict[str, float] = {}  # by node name: the second since which the node is unneeded
         self._removable_nodes: tuple[object, list[_Removable[AnyGroup]]] = (None, [])
         self._samples: list[tuple[Group, NodeInfo]] = []  # an empty node of each group
-        self._hosts: dict[PodGroup, list[Group]] = {}  # the groups whose empty nodes have room for a kind
+        self._hosts: dict[PodGroup, dict[Group, None]] = {}  # the groups whose empty nodes have room for a kind
         # By group: the input of its last estimate, and this estimate. Most loops change few groups.
         self._estimates: dict[Group, tuple[object, tuple[int, float] | None]] = {}
 
@@ -241,19 +241,23 @@ class PodAutoscaler(ClusterAutoscaler[AnyGroup]):
         """
         if not self._pods.waiting() or self._is_too_new(now):
             return []
-        scheduler = self._pods.scheduler.copy()
         upcoming = {
             place: [self._world.new_node(place, f"{place.key} upcoming {number}") for number in range(nodes)]
             for place, nodes in ((self._place(group), self._upcoming(group, now)) for group in visible)
+            if nodes
         }
-        for nodes in upcoming.values():
-            for node in nodes:
-                scheduler.add(node)
-        left = self._unplaced(scheduler, upcoming)
+        placed: list[tuple[PodGroup, NodeInfo, int]] = []
+
+        def put(kind: PodGroup, node: NodeInfo, count: int) -> None:
+            node.put(kind, count)
+            placed.append((kind, node, count))
+
+        left, counts = self._unplaced(self._pods.scheduler, put, upcoming)
+        for kind, node, count in placed:  # the autoscaler only tries these places; the scheduler binds pods
+            node.put(kind, -count)
         if not left:
             return []
         able = [group for group in visible if self._may_grow(group, now)]
-        counts = {kind: scheduler.counts(kind) for kind in left}
         fitting = self._fitting(able, left, counts)
         of_pool: dict[str, list[AnyGroup]] = {}
         for group in able:
@@ -271,9 +275,15 @@ class PodAutoscaler(ClusterAutoscaler[AnyGroup]):
         return balance(best.similar if self._flags.balance else [best.group], best.nodes)
 
     def _unplaced(
-        self, scheduler: Scheduler, upcoming: Mapping[Group, Sequence[NodeInfo]] = _NO_NODES
-    ) -> Counter[PodGroup]:
-        """Place pending pods on existing and upcoming nodes. Return the pods that fit on none of them."""
+        self,
+        scheduler: Scheduler,
+        put: Callable[[PodGroup, NodeInfo, int], None],
+        upcoming: Mapping[Group, Sequence[NodeInfo]] = _NO_NODES,
+    ) -> tuple[Counter[PodGroup], dict[PodGroup, Counts]]:
+        """Place pending pods on existing and upcoming nodes with ``put``.
+
+        Return the pods that fit on none of them, and for their kinds the pods by topology domain.
+        """
         waiting = self._pods.waiting()
         pending = Counter(pod.kind for pod in waiting)
         untried = {pod.kind for pod in waiting if pod.refused is None}
@@ -281,23 +291,26 @@ class PodAutoscaler(ClusterAutoscaler[AnyGroup]):
             if not node.is_open:
                 pending.update(node.kinds)  # pods of a node that is being drained
                 untried.update(node.kinds)
+        new = [node for nodes in upcoming.values() for node in nodes]
         left: Counter[PodGroup] = Counter()
+        counts: dict[PodGroup, Counts] = {}
         for kind, count in pending.items():
             # The scheduler has tried the existing nodes. A pod that spreads may fit them once an upcoming node counts.
-            nodes: Iterable[NodeInfo] = [node for group in self._hosts_of(kind) for node in upcoming.get(group, ())]
+            hosts = self._hosts_of(kind)
+            nodes = [node for group, nodes in upcoming.items() if group in hosts for node in nodes]
             if kind in untried or (kind.spread and nodes):
-                nodes = scheduler.nodes.values()
-            put = partial(scheduler.put, kind)
-            if more := count - fill(kind, nodes, count, scheduler.counts(kind), put):
-                left[kind] = more
-        return left
+                nodes = [*scheduler.nodes_of(kind), *nodes]
+            known = counts_with(kind, scheduler.counts(kind), new)
+            if more := count - fill(kind, nodes, count, known, partial(put, kind)):
+                left[kind], counts[kind] = more, known  # ``fill`` has added the placed pods
+        return left, counts
 
-    def _hosts_of(self, kind: PodGroup) -> list[Group]:
+    def _hosts_of(self, kind: PodGroup) -> Mapping[Group, None]:
         """Return the groups whose empty nodes have room for a kind."""
         if not self._samples:
             self._samples = [(group, self._world.new_node(group, "")) for group in self._world.groups]
         if kind not in self._hosts:
-            self._hosts[kind] = [group for group, sample in self._samples if sample.room(kind)]
+            self._hosts[kind] = {group: None for group, sample in self._samples if sample.room(kind)}
         return self._hosts[kind]
 
     def _fitting(
@@ -419,7 +432,7 @@ class PodAutoscaler(ClusterAutoscaler[AnyGroup]):
 
     def _find_removable(self, groups: Sequence[AnyGroup]) -> Iterator[_Removable[AnyGroup]]:
         scheduler = self._pods.scheduler.copy()
-        self._unplaced(scheduler)  # pending pods use free resources first
+        self._unplaced(scheduler, scheduler.put)  # pending pods use free resources first
         allowed = {kind: self._pods.allowed(kind) for kind in self._pods.kinds}
         candidates = [
             _Removable(group, machine, is_empty=not scheduler.nodes[machine.name].pods)

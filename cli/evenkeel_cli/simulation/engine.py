@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.groups import Bounds, MachineFailure, State
@@ -32,8 +32,7 @@ class Variant:
     demand: DemandStage = DemandStage.OFF
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupSnapshot:
+class GroupSnapshot(NamedTuple):
     """A node group at one moment."""
 
     name: str
@@ -231,7 +230,8 @@ class Run:
         self.agenda.enter(self.world.now + self.scenario.autoscaler.loop, Turn.AUTOSCALER, self._loop)
 
     def _scan(self) -> None:
-        self.check()
+        if not self.evenkeel.repeats():
+            self.check()
         self.agenda.enter(self.world.now + self.scenario.evenkeel.scan_interval, Turn.EVENKEEL, self._scan)
 
     def _check_in(self, seconds: int) -> None:

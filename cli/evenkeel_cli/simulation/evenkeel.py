@@ -6,9 +6,9 @@ A check and its patches take no time. Annotations that one check writes are read
 # ruff: noqa: ARG002  ports receive arguments that a simulation does not need
 
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, cast
 
 from evenkeel.access_config import AutoScalingAccess, KubeconfigAccess, SameAccess, WorkloadEntry
@@ -27,13 +27,13 @@ from evenkeel.domain.fleet.check_times import Timer
 from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.flavours import AUTO_SCALING
-from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, PoolId
+from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, PoolId, State
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import MachineNode, Observation
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.policy import Leave
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
-from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel.domain.rebalancing.health.backoff import record_failure, state_at
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterRecord, ControlRecord, PoolEntry
@@ -57,6 +57,7 @@ _NO_EFFECT: Mapping[str, Any] = {
     "publish": True,
 }
 _PLENTY = 60.0  # the remaining time of a run in seconds, which never falls
+_LONGEST_REST = 15 * 60  # seconds between two checks; the deployed scan checks a steady cluster as often
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,6 +253,10 @@ class Evenkeel(_Port):
             self.table.pools |= state.pools
             self.table.zones |= state.zones
         self._backoff = record.policy().settings.backoff
+        scenario = world.scenario
+        has_windows = bool(scenario.evenkeel.converge.windows)
+        self._follows_clock = has_windows or any(pool.minimum_at for pool in scenario.pools)
+        self._checked: tuple[int, Sequence[object]] = (-_LONGEST_REST, ())  # the last check: second and facts
         self._groups = {group.key: group for group in world.groups}
         self._check_again = check_again
         self._rebalance = Rebalance(
@@ -286,8 +291,43 @@ class Evenkeel(_Port):
             until=self._world.moment(leaving.until),
         )
 
+    def repeats(self) -> bool:
+        """Return True if a scan now would find what the last check found, and time alone changes no plan.
+
+        Time alone ends backoffs, forgets failures, and times out replicas without a node. For all other ends, the last
+        check has requested a check.
+        """
+        at, facts = self._checked
+        timer, now = self.table.timer, self._world.time
+        return (
+            not self._follows_clock
+            and self._world.now < at + _LONGEST_REST
+            and all(group.requested == group.running for group in self._world.groups)
+            and (timer is None or timer.due < now or now + timedelta(seconds=1) < timer.due)
+            and facts == self._facts()
+        )
+
+    def _facts(self) -> Sequence[object]:
+        """Return all that a plan depends on, except for the time."""
+        world, table = self._world, self.table
+        return (
+            [{**vars(group), "machines": [*group.machines]} for group in world.groups],
+            None if world.pods is None else world.pods.version,
+            [*world.leaving],
+            {**table.groups},
+            {**table.pools},
+            {**table.zones},
+            table.leave,
+            [self._effect_of_failures(state) for state in table.groups.values()],
+        )
+
+    def _effect_of_failures(self, state: GroupState) -> tuple[State, bool]:
+        failed, now = state.failure.last_failure, self._world.time
+        return state_at(state, now, None, self._backoff), failed is None or self._backoff.is_forgotten(failed, now)
+
     def check(self) -> None:
         """Perform one run."""
+        self._checked = self._world.now, self._facts()
         summary = self._rebalance(self.table.record.id, "a look", lambda: _PLENTY)
         if summary.plan is None:
             raise RuntimeError(summary.message)
