@@ -323,7 +323,7 @@ class Evenkeel(_Port):
 
     def _effect_of_failures(self, state: GroupState) -> tuple[State, bool]:
         failed, now = state.failure.last_failure, self._world.time
-        return state_at(state, now, None, self._backoff), failed is None or self._backoff.is_forgotten(failed, now)
+        return state_at(state, now, self._backoff), failed is None or self._backoff.is_forgotten(failed, now)
 
     def check(self) -> None:
         """Perform one run."""
