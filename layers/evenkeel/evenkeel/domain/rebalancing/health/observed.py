@@ -58,8 +58,13 @@ _REFUSED_KEPT = 100
 def changed_states(pools: Iterable[AnyPool], check: Check) -> dict[GroupKey, GroupState]:
     """Return the group states that this check changes."""
     stored = check.state.groups
-    observed = [each for pool in pools for each in _observed(pool, check)]
-    return {key: after for key, after in observed if after != stored.get(key, UNKNOWN)}
+    changes = {}
+    for pool in pools:
+        for key, after in _observed(pool, check):
+            before = stored.get(key, UNKNOWN)
+            if after is not before and after != before:  # an unchanged state mostly is the same object
+                changes[key] = after
+    return changes
 
 
 def _observed(pool: AnyPool, check: Check) -> list[tuple[GroupKey, GroupState]]:
