@@ -73,9 +73,10 @@ def _known_labels(groups: Iterable[NodeGroup], nodes: Mapping[GroupKey, Sequence
         template = group.template.node
         stated = template.labels.get(ZONE) if template is not None else None
         # A template whose zone label is the machine API's name may not know the other name.
-        own = stated if stated != group.identity.zone else None
-        if label := own or _most_frequent(nodes.get(group.key, ())):
-            known[group.key] = label
+        if stated and stated != group.identity.zone:
+            known[group.key] = stated
+        elif group.key in nodes:
+            known[group.key] = _most_frequent(nodes[group.key])
     return known
 
 

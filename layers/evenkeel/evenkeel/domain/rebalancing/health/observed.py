@@ -89,7 +89,8 @@ def _after_check(pool: AnyPool, group: NodeGroup, check: Check, others_deliver: 
     before, of_sets = stored.groups.get(group.key, UNKNOWN), _of_sets(group, stored) if group.identity.sets else ()
     after = observe_nodeless(group, observe_reader(pool, group, observe_appliers(group, before)))
     backoff = pool.settings.backoff
-    silent = order_timeout(pool, group, now)
+    # A group without a wait has no order that could be silent.
+    silent = order_timeout(pool, group, now) if group.waiting else timeout
     after = observe_health(group, after, now, backoff, timeout, of_sets, silent, others_deliver=others_deliver)
     return count_arrivals(pool, group, before, with_unhealthy_since(group, after, now), now)
 

@@ -27,7 +27,7 @@ from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.provision_times import FEWEST, SHORTEST, ProvisionTimes
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.states import UNKNOWN, GroupState, PoolState
+from evenkeel.domain.model.states import UNKNOWN, GroupState, PoolState, changed
 from evenkeel.domain.model.workload import Node, Workload
 from evenkeel.domain.rebalancing.health.waiting import awaited, late
 
@@ -126,7 +126,7 @@ def learn(
     kinds, members = {kind_of(group) for group in pool.groups}, {str(group.key) for group in pool.groups}
     times = {kind: known for kind, known in times.items() if kind in kinds}
     until = {key: last for key, last in until.items() if key in members}
-    return replace(state, replicas=replace(stored, provision_times=times, counted_until=until)), untimed
+    return changed(state, replicas=replace(stored, provision_times=times, counted_until=until)), untimed
 
 
 def _new_machines(pool: AnyPool, group: NodeGroup, now: datetime) -> Sequence[Machine]:
@@ -150,8 +150,9 @@ def _count(  # noqa: PLR0913  the group in its check, its new machines, and what
     """
     now, latest, state = check.now, check.now + CLOCKS_AGREE, check.state.groups.get(group.key, UNKNOWN)
     silent = order_timeout(pool, group, now) if _is_silent(state) else timedelta.max
-    given_up = {machine.name for machine in late(group, now, silent) if machine.failure is None}
-    waits = {machine.name for machine in awaited(group)}.difference(given_up).union(group.status.never_ready)
+    waits = {machine.name for machine in awaited(group)}
+    given_up = {machine.name for machine in late(group, now, silent) if machine.failure is None} if waits else set()
+    waits = waits.difference(given_up).union(group.status.never_ready)
     coming = [machine for machine in group.machines or () if machine.name in waits] if waits else []
     # AWS creates the machines of an Auto Scaling group anew in every read, until they are in service.
     begun = [min(machine.created_at, machine.launched_at or machine.created_at) for machine in coming]
@@ -190,7 +191,7 @@ def _joined(machines: Iterable[Machine], nodes: Sequence[Node]) -> Mapping[str, 
 
 
 def _is_silent(state: GroupState) -> bool:
-    return state.is_failing and state.failure.failure_class is FailureClass.TIMEOUT
+    return state.failure.failure_class is FailureClass.TIMEOUT and state.is_failing
 
 
 def _is_dated(at: datetime, latest: datetime) -> bool:
