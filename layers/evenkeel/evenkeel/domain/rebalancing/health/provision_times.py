@@ -135,7 +135,7 @@ def _new_machines(pool: AnyPool, group: NodeGroup, now: datetime) -> Sequence[Ma
     return machines if since is None else [machine for machine in machines if machine.created_at >= since]
 
 
-def _count(  # noqa: PLR0913  the group in its check, its new machines, and what is known of them
+def _count(
     pool: AnyPool,
     group: NodeGroup,
     check: Check,
@@ -161,7 +161,7 @@ def _count(  # noqa: PLR0913  the group in its check, its new machines, and what
     for machine in new:
         created, name = machine.created_at, machine.name
         if machine.has_node and name not in waits and name not in refused:
-            at = joined.get(name, _NEVER)
+            at = joined.get(name) or machine.joined_at or _NEVER
             if created.year < KUBERNETES_SINCE or not created <= at <= latest:
                 untimed.append(created)
             elif until is None or created < until:
@@ -177,16 +177,17 @@ def _count(  # noqa: PLR0913  the group in its check, its new machines, and what
 
 
 def _joined(machines: Iterable[Machine], nodes: Sequence[Node]) -> Mapping[str, datetime]:
-    """Return when each machine has become a node. A node that was created later than its machine ran counts.
+    """Return when the machines with these nodes have joined. A node that was created later than its machine ran counts.
 
     A node that is older than its machine shows that a restore or a move has created the Machine object anew.
     """
-    joined = {machine.name: machine.joined_at for machine in machines if machine.joined_at is not None}
-    created = {machine.name: machine.created_at for machine in machines} if nodes else {}
+    joined: dict[str, datetime] = {}
+    known = {machine.name: machine for machine in machines} if nodes else {}
     for node in nodes:
-        if node.machine is not None and (at := node.created_at) is not None:
-            name = node.machine.name
-            joined[name] = at if at < created.get(name, at) else max(at, joined.get(name, at))
+        machine = known.get(node.machine.name) if node.machine is not None else None
+        if machine is not None and (at := node.created_at) is not None:
+            known_at = joined.get(machine.name) or machine.joined_at or at
+            joined[machine.name] = at if at < machine.created_at else max(at, known_at)
     return joined
 
 
