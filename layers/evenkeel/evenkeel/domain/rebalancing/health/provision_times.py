@@ -33,7 +33,6 @@ from evenkeel.domain.rebalancing.health.waiting import awaited, late
 
 _LONE = 1.5  # how much longer a lone machine waits, and what a machine that was given up counts
 _NAME_KEPT = 128  # characters, so that the times of one kind stay small
-_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def kind_of(group: NodeGroup) -> str:
@@ -161,8 +160,8 @@ def _count(
     for machine in new:
         created, name = machine.created_at, machine.name
         if machine.has_node and name not in waits and name not in refused:
-            at = joined.get(name) or machine.joined_at or _NEVER
-            if created.year < KUBERNETES_SINCE or not created <= at <= latest:
+            at = joined.get(name) or machine.joined_at
+            if at is None or created.year < KUBERNETES_SINCE or not created <= at <= latest:
                 untimed.append(created)
             elif until is None or created < until:
                 times.append((created, at - created))
