@@ -98,8 +98,10 @@ def plan_worlds(pools: int) -> dict[str, _World]:
 
     Quiet pools were planned before, and have not changed since. Each group of an uneven pool changes. Each group of a
     fenced pool has failed. Each group of a waiting pool lacks machines. A refused pool's provider has refused them.
+    A listed pool is quiet, and its machines have taught it their provision times. To a new pool, they are new.
     """
     quiet, state = _planned(quiet_pools(pools))
+    listed = [_listed(group) for group in quiet_pools(pools, nodes=20)]
     short = [replace(group, running=group.requested - 2) for group in quiet]
     return {
         "quiet": (quiet, state),
@@ -107,7 +109,15 @@ def plan_worlds(pools: int) -> dict[str, _World]:
         "fenced": (quiet, replace(state, groups={group.key: in_backoff() for group in quiet})),
         "waiting": ([machines(group, MINUTE, MINUTE) for group in short], state),
         "refused": ([refused(group, MINUTE, MINUTE) for group in short], state),
+        "listed": _planned(listed),
+        "new": (listed, ClusterState()),
     }
+
+
+def _listed(group: NodeGroup) -> NodeGroup:
+    """Return the group with its machines, which have joined within a minute."""
+    joined = [replace(one, joined_at=one.created_at + MINUTE) for one in machines(group).machines or ()]
+    return replace(group, machines=tuple(joined), machine_type="m7i.large")
 
 
 def _planned(groups: Sequence[NodeGroup]) -> _World:
@@ -116,8 +126,9 @@ def _planned(groups: Sequence[NodeGroup]) -> _World:
 
 
 def plan_balanced(groups: Sequence[NodeGroup], state: ClusterState) -> Plan:
-    """Return the plan of pools with the default settings."""
-    return plan(Observation(groups=tuple(groups)), state, Policy(settings=PoolSettings(strategy=BALANCED)), NOW)
+    """Return the plan of pools with the default settings of a record."""
+    settings = PoolSettings(strategy=BALANCED, timeout_mode="auto")
+    return plan(Observation(groups=tuple(groups)), state, Policy(settings=settings), NOW)
 
 
 class Bucket(NamedTuple):
@@ -138,10 +149,11 @@ def reference_work(sizes: int = 1_000) -> None:
         sum([by_tie[bucket.tie] for bucket in buckets])
 
 
-def quiet_pools(pools: int, size: int = 3) -> list[NodeGroup]:
-    """Return even pools, each with so many zones."""
+def quiet_pools(pools: int, size: int = 3, nodes: int = 3) -> list[NodeGroup]:
+    """Return even pools, each with so many zones, and so many nodes in each zone."""
+    most = nodes + 2
     return [
-        group(f"z{zone:03}", 3, bounds=(1, 5), pool=f"pool-{pool}", pool_min=size, pool_max=5 * size)
+        group(f"z{zone:03}", nodes, bounds=(1, most), pool=f"pool-{pool}", pool_min=size, pool_max=most * size)
         for pool in range(pools)
         for zone in range(size)
     ]

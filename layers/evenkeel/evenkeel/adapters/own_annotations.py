@@ -120,6 +120,7 @@ _SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("level", OWN + "level", Level.read),
     ("dry_run", OWN + "dry-run", read_flag),
 )
+_OWN_SETTINGS = {annotation_of(setting.name): setting for setting in SETTINGS}  # those of capabilities
 
 
 def read_annotations(annotations: Mapping[str, Any], reading: Reading) -> Annotations:
@@ -130,8 +131,8 @@ def read_annotations(annotations: Mapping[str, Any], reading: Reading) -> Annota
     }
     own = {
         setting.name: str(value)
-        for setting in SETTINGS
-        if (value := reading.read(name := annotation_of(setting.name), annotations.get(name), setting.read)) is not None
+        for name, setting in _OWN_SETTINGS.items()
+        if name in annotations and (value := reading.read(name, annotations[name], setting.read)) is not None
     }
     zone_min, zone_max = values["zone_min"], values["zone_max"]
     if zone_min is not None and zone_max is not None and zone_min > zone_max:

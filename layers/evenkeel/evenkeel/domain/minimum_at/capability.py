@@ -38,6 +38,8 @@ class _Due:
 def set_minimum(pool: PoolDraft) -> None:
     """Raise PoolMinimum to the largest number of the entries that count now."""
     found = minimum_at(pool.pool)
+    if not (found.entries or found.faults):
+        return
     _report_faults(pool, found)
     due = list(_due(pool, found.entries))
     counting = [each for each in due if each.counts]

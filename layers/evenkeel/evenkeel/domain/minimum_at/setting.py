@@ -32,6 +32,9 @@ class MinimumAt:
     faults: tuple[tuple[str, str, str], ...] = ()
 
 
+_NO_ENTRIES = MinimumAt()
+
+
 def read_checked(text: str) -> MinimumAt:
     """Return what a text describes. ``capabilities.minimum_at`` has checked the list, and written the text."""
     found = json.loads(text)
@@ -47,4 +50,4 @@ def _entry(found: Mapping[str, Any]) -> Entry:
 def minimum_at(pool: AnyPool) -> MinimumAt:
     """Return the entries of a pool."""
     text = pool.settings.own.get(NAME)
-    return MinimumAt() if text is None else read_checked(text)
+    return _NO_ENTRIES if text is None else read_checked(text)

@@ -6,7 +6,7 @@ So a shared class names no capability, and a capability that is deleted leaves n
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.values import BadValueError
@@ -51,7 +51,8 @@ class Parts(dict[type[Any], Any]):
 
     def of(self, kind: type[_Part]) -> _Part | None:
         """Return the part of a type; None: there is none."""
-        return cast("_Part | None", self.get(kind))
+        part: _Part | None = self.get(kind)
+        return part
 
     @property
     def writes(self) -> "tuple[Write[Any], ...]":

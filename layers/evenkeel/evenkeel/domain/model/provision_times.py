@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from math import ceil
 from string import ascii_letters
 from typing import Self
@@ -35,12 +36,12 @@ class ProvisionTimes:
     @property
     def longest(self) -> timedelta:
         """Return the longest time, rounded up to the end of its span; zero without machines."""
-        return self._times()[-1] if self.letters else timedelta(0)
+        return self._times[-1] if self.letters else timedelta(0)
 
     @property
     def p95(self) -> timedelta:
         """Return the time within which 95 % of the machines joined, rounded up; zero without machines."""
-        return self._times()[ceil(0.95 * len(self.letters)) - 1] if self.letters else timedelta(0)
+        return self._times[ceil(0.95 * len(self.letters)) - 1] if self.letters else timedelta(0)
 
     @property
     def timeout(self) -> timedelta | None:
@@ -54,11 +55,9 @@ class ProvisionTimes:
         added = "".join(map(_letter, times))
         return type(self)(letters=(self.letters + added)[-KEPT:])
 
+    @cached_property  # each group of a pool asks for its timeout
     def _times(self) -> list[timedelta]:
-        return [
-            timedelta(seconds=_SPANS[ascii_letters.index(letter)])
-            for letter in sorted(self.letters, key=ascii_letters.index)
-        ]
+        return [timedelta(seconds=_SPANS[number]) for number in sorted(map(ascii_letters.index, self.letters))]
 
 
 def _letter(time: timedelta) -> str:

@@ -4,7 +4,7 @@ On most clouds both are equal. On Azure, the machine API's zone is ``2``, and it
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
@@ -14,7 +14,7 @@ from evenkeel.domain.model.workload import ZONE
 _Place = tuple[str, str, str]  # the flavour, namespace and cluster of groups that are in one region
 
 
-def with_zone_labels(observation: Observation, fenced: Iterable[str] = ()) -> Observation:
+def with_zone_labels(observation: Observation, fenced: Collection[str] = ()) -> Observation:
     """Return the observation, with the zone label of each group whose nodes name their zone differently.
 
     A group whose objects name no zone is in the zone of its nodes, if they are all in one.
@@ -29,10 +29,12 @@ def with_zone_labels(observation: Observation, fenced: Iterable[str] = ()) -> Ob
        way. Otherwise a fence under such a name would end with each read that fails.
     """
     nodes = _zones_of_nodes(observation)
-    if any(group.identity.zone is None and group.key in nodes for group in observation.groups):
+    if nodes and any(group.identity.zone is None and group.key in nodes for group in observation.groups):
         observation = replace(observation, groups=tuple(_placed(group, nodes) for group in observation.groups))
     groups = [group for group in observation.groups if group.identity.zone is not None]
     labels = _known_labels(groups, nodes)
+    if not fenced and not any(label != group.identity.zone for group in groups if (label := labels.get(group.key))):
+        return observation
     by_place: dict[_Place, list[NodeGroup]] = defaultdict(list)
     for group in groups:
         by_place[group.key.flavour, group.key.namespace, group.identity.cluster].append(group)
@@ -71,9 +73,10 @@ def _known_labels(groups: Iterable[NodeGroup], nodes: Mapping[GroupKey, Sequence
         template = group.template.node
         stated = template.labels.get(ZONE) if template is not None else None
         # A template whose zone label is the machine API's name may not know the other name.
-        own = stated if stated != group.identity.zone else None
-        if label := own or _most_frequent(nodes.get(group.key, ())):
-            known[group.key] = label
+        if stated and stated != group.identity.zone:
+            known[group.key] = stated
+        elif group.key in nodes:
+            known[group.key] = _most_frequent(nodes[group.key])
     return known
 
 
@@ -98,8 +101,10 @@ def _learned_labels(
 
 def _most_frequent(labels: Sequence[str]) -> str:
     """Return the most frequent label, of several the first by name; empty if there is none."""
+    if not labels:
+        return ""
     counts = Counter(labels)
-    return min(counts, key=lambda label: (-counts[label], label), default="")
+    return min(counts, key=lambda label: (-counts[label], label))
 
 
 def zone_called(name: str, groups: Iterable[NodeGroup]) -> str:

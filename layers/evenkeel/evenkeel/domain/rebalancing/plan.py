@@ -18,7 +18,7 @@ from evenkeel.domain.rebalancing.bounds.owners import with_write_consent, withou
 from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, PoolInput
 from evenkeel.domain.rebalancing.health.never_ready import with_never_ready
 from evenkeel.domain.rebalancing.health.observed import changed_states
-from evenkeel.domain.rebalancing.health.provision_times import learn
+from evenkeel.domain.rebalancing.health.provision_times import learn, nodes_by_group
 from evenkeel.domain.rebalancing.health.states import by_clock_of_cluster, fenced_groups
 from evenkeel.domain.rebalancing.health.unhealthy import with_unhealthy
 from evenkeel.domain.rebalancing.membership.known_sizes import with_known_sizes
@@ -56,10 +56,11 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
         pools = with_exact_fences(pools, fenced)
     planner = PoolPlanner(check, members, opened, restored, capabilities)
     planned, extensions = _plan_all(check, capabilities, planner, pools, requests)
+    nodes = nodes_by_group(observation.workload)
     for pool, _, pool_plan, _ in planned.values():
         # Without an absent group's mark, its machines would count twice once it is back.
         if pool.id not in restored and pool_plan.mode.judged:
-            pool_plan.next_state, pool_plan.untimed = learn(pool, check, stored.groups, pool_plan.next_state)
+            pool_plan.next_state, pool_plan.untimed = learn(pool, check, stored.groups, nodes, pool_plan.next_state)
     absent = [plan_absent(id, snapshot, check) for id, snapshot in members.absent.items()]
     pool_plans = [*(pool.plan for pool in planned.values()), *absent]
     moments = [moment for pool in planned.values() for moment in pool.check_at]

@@ -1,6 +1,6 @@
 """The plan of one pool: its draft, the steps that change the draft, and the result. Some pools are left unchanged."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -36,7 +36,7 @@ from evenkeel.domain.model.plans import (
 )
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, rule_of
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.states import MemberSnapshot, PoolState, ReplicasState
+from evenkeel.domain.model.states import MemberSnapshot, PoolState, ReplicasState, changed
 from evenkeel.domain.rebalancing.bounds.safety import stays_closed
 from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
 from evenkeel.domain.rebalancing.health.states import assess, without_drill
@@ -166,7 +166,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
             notes=_notes(draft),
             contested=tuple([group.key for group in draft.groups if group.health.contested]),
             unmet_minimum=draft.replicas.missing,
-            uncounted=draft.requested - draft.target,
+            uncounted=sum([each.requested - each.target for each in draft.groups if not each.may_grow]),
         ),
         mode=PoolMode(
             dry_run=pool.dry_run, autoscaler=pool.settings.autoscaler, closes=_closes(draft), opens=draft.opens
@@ -205,7 +205,6 @@ def _release(draft: PoolDraft) -> ReleasePlan:
 
 def _next_state(draft: PoolDraft) -> PoolState:
     state = draft.pool.state
-    before = vars(state)
     after = {
         "adopted": _adopted(draft),
         "seen": draft.snapshot,
@@ -216,16 +215,18 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "release": draft.release.stored,
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
         "parts": draft.parts.stored,
-        "replicas": ReplicasState(
-            requested_nodes=draft.request.requested_nodes,
-            reserved=reserved_after(draft),
-            provision_times=state.replicas.provision_times,
-            counted_until=state.replicas.counted_until,
-        ),
+        "replicas": _replicas_after(draft, state.replicas),
     }
-    if after.items() <= before.items():
+    if after.items() <= vars(state).items():
         return state
-    return PoolState(**(before | after))  # three times as fast as ``replace``
+    return changed(state, **after)
+
+
+def _replicas_after(draft: PoolDraft, before: ReplicasState) -> ReplicasState:
+    requested, reserved = draft.request.requested_nodes, reserved_after(draft)
+    if (requested, reserved) == (before.requested_nodes, before.reserved):
+        return before
+    return replace(before, requested_nodes=requested, reserved=reserved)
 
 
 def _adopted(draft: PoolDraft) -> Mapping[str, Bounds | None]:
@@ -274,8 +275,8 @@ def _unevenness(draft: PoolDraft) -> Reason | None:
     is_levelled = settings.level is not Level.OFF and (settings.level is Level.CONVERGE or settings.autoscaler)
     if is_levelled or draft.convergence.step is not None:
         return None
-    requested: Counter[str | None] = Counter()
-    running: Counter[str | None] = Counter()
+    requested: dict[str | None, int] = defaultdict(int)
+    running: dict[str | None, int] = defaultdict(int)
     full = set()
     for each in draft.groups:
         if each.state is State.HEALTHY:
@@ -286,8 +287,11 @@ def _unevenness(draft: PoolDraft) -> Reason | None:
                 full.add(zone)
         elif each.writable:
             return None
-    (fewest, most), wanted = _range(running, full), _range(requested, full)
-    if min(most - fewest, wanted[1] - wanted[0]) < _UNEVEN:
+    fewest, most = _range(running, full)
+    if most - fewest < _UNEVEN:
+        return None
+    least, largest = _range(requested, full)
+    if largest - least < _UNEVEN:
         return None
     notes = [each.group.annotations for each in draft.groups if each.state is State.HEALTHY]
     if len({note.weight for note in notes}) > 1 or any([note.weight_percent is not None for note in notes]):

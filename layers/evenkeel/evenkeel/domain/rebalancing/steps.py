@@ -99,9 +99,11 @@ def note(pool: PoolDraft) -> None:
 def _is_lowered_by_others(draft: Draft) -> bool:
     """Return True if fewer replicas are requested than run, not because of an autoscaler, a rollout or Evenkeel."""
     group, wrote = draft.group, draft.group.ours.published
+    if group.requested >= group.running:
+        return False
     is_usual = group.managers.replicas_by == "cluster-autoscaler" or not draft.writable
     is_ours = wrote is not None and wrote.requested == group.requested
-    return group.requested < group.running and not is_ours and not is_usual
+    return not is_ours and not is_usual
 
 
 def _max_changes(draft: Draft) -> bool:

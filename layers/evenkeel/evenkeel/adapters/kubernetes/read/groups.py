@@ -226,12 +226,12 @@ class _GroupReader:
         annotated = read_labels(_text(scalable.annotations, _LABELS_OF_NODES) or "")[0]
         labels = {**mapping(get_path(item, self._flavour.nodes.labels)), **annotated}
         provider = mapping(get_path(item, _PROVIDER))
-        names = [provider.get(field) for field in _MACHINE_TYPES]
+        names = [provider.get(field) for field in _MACHINE_TYPES] if provider else []
         if owner is not None:
             names.append(owner.machine_type(scalable.namespace, _own_pool(self._flavour, scalable) or ""))
         type = next((name for name in (*names, labels.get(_TYPE_LABEL)) if isinstance(name, str)), "")
         capacity = next((text for label in _CAPACITY_LABELS if isinstance(text := labels.get(label), str)), "")
-        if any(provider.get(field) not in (None, False) for field in _SPOT):
+        if provider and any(provider.get(field) not in (None, False) for field in _SPOT):
             capacity = "spot"
         return f"{type} {capacity}".strip() if type else ""
 

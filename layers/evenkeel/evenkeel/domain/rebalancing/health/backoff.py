@@ -169,6 +169,8 @@ def state_at(state: GroupState, now: datetime, policy: BackoffPolicy) -> State:
 
 def impaired_until(group: NodeGroup, zones: Mapping[str, datetime], now: datetime) -> datetime | None:
     """Return when the impairment of the group's zone ends; None: the zone is not impaired."""
+    if not zones:
+        return None
     ends = [zones[name] for name in group.identity.zone_names if name in zones]
     return max((end for end in ends if end > now), default=None)
 

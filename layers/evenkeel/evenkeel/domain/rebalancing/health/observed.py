@@ -58,8 +58,13 @@ _REFUSED_KEPT = 100
 def changed_states(pools: Iterable[AnyPool], check: Check) -> dict[GroupKey, GroupState]:
     """Return the group states that this check changes."""
     stored = check.state.groups
-    observed = [each for pool in pools for each in _observed(pool, check)]
-    return {key: after for key, after in observed if after != stored.get(key, UNKNOWN)}
+    changes = {}
+    for pool in pools:
+        for key, after in _observed(pool, check):
+            before = stored.get(key, UNKNOWN)
+            if after is not before and after != before:  # an unchanged state mostly is the same object
+                changes[key] = after
+    return changes
 
 
 def _observed(pool: AnyPool, check: Check) -> list[tuple[GroupKey, GroupState]]:
@@ -84,7 +89,8 @@ def _after_check(pool: AnyPool, group: NodeGroup, check: Check, others_deliver: 
     before, of_sets = stored.groups.get(group.key, UNKNOWN), _of_sets(group, stored) if group.identity.sets else ()
     after = observe_nodeless(group, observe_reader(pool, group, observe_appliers(group, before)))
     backoff = pool.settings.backoff
-    silent = order_timeout(pool, group, now)
+    # A group without a wait has no order that could be silent.
+    silent = order_timeout(pool, group, now) if group.waiting else timeout
     after = observe_health(group, after, now, backoff, timeout, of_sets, silent, others_deliver=others_deliver)
     return count_arrivals(pool, group, before, with_unhealthy_since(group, after, now), now)
 

@@ -14,24 +14,25 @@ however often a check repeats, and slow machines count as well as quick ones. A 
                          counted until               counted until, from now on
 """
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.flavours import AUTO_SCALING
-from evenkeel.domain.model.groups import CLOCKS_AGREE, KUBERNETES_SINCE, GroupKey, NodeGroup
+from evenkeel.domain.model.groups import CLOCKS_AGREE, KUBERNETES_SINCE, GroupKey, Machine, NodeGroup
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.provision_times import FEWEST, SHORTEST, ProvisionTimes
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.states import UNKNOWN, GroupState, PoolState
+from evenkeel.domain.model.states import UNKNOWN, GroupState, PoolState, changed
+from evenkeel.domain.model.workload import Node, Workload
 from evenkeel.domain.rebalancing.health.waiting import awaited, late
 
 _LONE = 1.5  # how much longer a lone machine waits, and what a machine that was given up counts
 _NAME_KEPT = 128  # characters, so that the times of one kind stay small
-_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def kind_of(group: NodeGroup) -> str:
@@ -82,12 +83,26 @@ def _counted_until(pool: AnyPool, group: NodeGroup, now: datetime) -> datetime |
     return until if until is not None and until <= now + CLOCKS_AGREE else None
 
 
+def nodes_by_group(workload: Workload | None) -> Mapping[GroupKey, Sequence[Node]]:
+    """Return the nodes of each group, so that no group has to look through the nodes of the others."""
+    nodes: dict[GroupKey, list[Node]] = defaultdict(list)
+    for node in workload.nodes if workload is not None else ():
+        if node.group is not None:
+            nodes[node.group].append(node)
+    return nodes
+
+
 def learn(
-    pool: AnyPool, check: Check, before: Mapping[GroupKey, GroupState], state: PoolState
+    pool: AnyPool,
+    check: Check,
+    before: Mapping[GroupKey, GroupState],
+    nodes: Mapping[GroupKey, Sequence[Node]],
+    state: PoolState,
 ) -> tuple[PoolState, int]:
     """Return the pool's state with the times of new machines, and how many new nodes have no usable times.
 
-    ``check`` has the states of the groups after the check. ``state`` is the pool's next state without these times.
+    ``check`` has the states of the groups after the check. ``nodes`` has the nodes of each group. ``state`` is the
+    pool's next state without these times.
     """
     stored, untimed, learns = state.replicas, 0, pool.settings.timeout_mode == "auto"
     times, until = (dict(stored.provision_times), dict(stored.counted_until)) if learns else ({}, {})
@@ -95,82 +110,92 @@ def learn(
     needs_nodes = pool.id.flavour == AUTO_SCALING and check.policy.demand.orders
     workload = check.observation.workload
     for group in pool.groups if learns and not (needs_nodes and (workload is None or not workload.nodes)) else ():
-        kind, key = kind_of(group), str(group.key)
-        if kind and group.machines:
+        new = _new_machines(pool, group, check.now)
+        if new and (kind := kind_of(group)):
             refused = before.get(group.key, UNKNOWN).failure.refused
-            found, last, without = _count(pool, group, check, _counted_until(pool, group, check.now), refused)
+            joined = _joined(new, nodes.get(group.key, ()))
+            found, last, without = _count(pool, group, check, new, joined, refused)
             untimed += without
             if found:
                 times[kind] = times.get(kind, ProvisionTimes()).with_times(found)
             if last is not None:
-                until[key] = last
+                until[str(group.key)] = last
     if (times, until) == (stored.provision_times, stored.counted_until):
         return state, untimed
     kinds, members = {kind_of(group) for group in pool.groups}, {str(group.key) for group in pool.groups}
     times = {kind: known for kind, known in times.items() if kind in kinds}
     until = {key: last for key, last in until.items() if key in members}
-    return replace(state, replicas=replace(stored, provision_times=times, counted_until=until)), untimed
+    return changed(state, replicas=replace(stored, provision_times=times, counted_until=until)), untimed
+
+
+def _new_machines(pool: AnyPool, group: NodeGroup, now: datetime) -> Sequence[Machine]:
+    """Return the machines that no check has counted. In a quiet group, these are none."""
+    machines, since = group.machines or (), _counted_until(pool, group, now)
+    return machines if since is None else [machine for machine in machines if machine.created_at >= since]
 
 
 def _count(
-    pool: AnyPool, group: NodeGroup, check: Check, since: datetime | None, refused: Collection[str]
+    pool: AnyPool,
+    group: NodeGroup,
+    check: Check,
+    new: Iterable[Machine],
+    joined: Mapping[str, datetime],
+    refused: Collection[str],
 ) -> tuple[list[timedelta], datetime | None, int]:
     """Return the new times in the order of the machines' creation, until when they count, and the nodes without times.
 
     The time of a machine that was ``refused`` says how long its zone had no capacity. A node without times counts as
     seen, so that it is reported once. None: no machine was seen.
     """
-    now, joined, state = check.now, _joined(group, check), check.state.groups.get(group.key, UNKNOWN)
+    now, latest, state = check.now, check.now + CLOCKS_AGREE, check.state.groups.get(group.key, UNKNOWN)
     silent = order_timeout(pool, group, now) if _is_silent(state) else timedelta.max
-    given_up = {machine.name for machine in late(group, now, silent) if machine.failure is None}
-    waits = {machine.name for machine in awaited(group)}.difference(given_up).union(group.status.never_ready)
-    coming = [machine for machine in group.machines or () if machine.name in waits]
+    waits = {machine.name for machine in awaited(group)}
+    given_up = {machine.name for machine in late(group, now, silent) if machine.failure is None} if waits else set()
+    waits = waits.difference(given_up).union(group.status.never_ready)
+    coming = [machine for machine in group.machines or () if machine.name in waits] if waits else []
     # AWS creates the machines of an Auto Scaling group anew in every read, until they are in service.
     begun = [min(machine.created_at, machine.launched_at or machine.created_at) for machine in coming]
-    until = min([at for at in begun if _is_dated(at, now)], default=None)
+    until = min([at for at in begun if _is_dated(at, latest)], default=None)
     times, untimed = list[tuple[datetime, timedelta]](), list[datetime]()
-    for machine in group.machines or ():
-        created, at = machine.created_at, joined.get(machine.name, _NEVER)
-        is_joined = machine.has_node and machine.name not in waits and machine.name not in refused
-        if since is not None and created < since:
-            continue
-        if is_joined and not (_is_dated(created, now) and created <= at <= now + CLOCKS_AGREE):
-            untimed.append(created)
-        elif until is not None and created >= until:
-            continue
-        elif is_joined:
-            times.append((created, at - created))
-        elif machine.name in given_up and _is_dated(created, now):
+    for machine in new:
+        created, name = machine.created_at, machine.name
+        if machine.has_node and name not in waits and name not in refused:
+            at = joined.get(name) or machine.joined_at
+            if at is None or created.year < KUBERNETES_SINCE or not created <= at <= latest:
+                untimed.append(created)
+            elif until is None or created < until:
+                times.append((created, at - created))
+        elif name in given_up and _is_dated(created, latest) and (until is None or created < until):
             times.append((created, _LONE * silent))
     times.sort()
     if until is None:
         # Not now, because API servers write whole seconds: the next machine could seem to be older than now.
-        seen = [created for created, _ in times] + [created for created in untimed if _is_dated(created, now)]
+        seen = [created for created, _ in times] + [created for created in untimed if _is_dated(created, latest)]
         until = max(seen, default=datetime(KUBERNETES_SINCE, 1, 1, tzinfo=UTC)) + timedelta.resolution
     return [time for _, time in times], until if times or untimed else None, len(untimed)
 
 
-def _joined(group: NodeGroup, check: Check) -> Mapping[str, datetime]:
-    """Return when each machine has become a node. A node that was created later than its machine ran counts.
+def _joined(machines: Iterable[Machine], nodes: Sequence[Node]) -> Mapping[str, datetime]:
+    """Return when the machines with these nodes have joined. A node that was created later than its machine ran counts.
 
     A node that is older than its machine shows that a restore or a move has created the Machine object anew.
     """
-    created = {machine.name: machine.created_at for machine in group.machines or ()}
-    joined = {machine.name: machine.joined_at for machine in group.machines or () if machine.joined_at is not None}
-    workload = check.observation.workload
-    for node in workload.nodes if workload is not None else ():
-        if node.group == group.key and node.machine is not None and (at := node.created_at) is not None:
-            name = node.machine.name
-            joined[name] = at if at < created.get(name, at) else max(at, joined.get(name, at))
+    joined: dict[str, datetime] = {}
+    known = {machine.name: machine for machine in machines} if nodes else {}
+    for node in nodes:
+        machine = known.get(node.machine.name) if node.machine is not None else None
+        if machine is not None and (at := node.created_at) is not None:
+            known_at = joined.get(machine.name) or machine.joined_at or at
+            joined[machine.name] = at if at < machine.created_at else max(at, known_at)
     return joined
 
 
 def _is_silent(state: GroupState) -> bool:
-    return state.is_failing and state.failure.failure_class is FailureClass.TIMEOUT
+    return state.failure.failure_class is FailureClass.TIMEOUT and state.is_failing
 
 
-def _is_dated(at: datetime, now: datetime) -> bool:
-    return at.year >= KUBERNETES_SINCE and at <= now + CLOCKS_AGREE
+def _is_dated(at: datetime, latest: datetime) -> bool:
+    return at.year >= KUBERNETES_SINCE and at <= latest
 
 
 def timeouts_of(plan: PoolPlan) -> list[Reason]:

@@ -31,8 +31,10 @@ def count_arrivals(pool: AnyPool, group: NodeGroup, before: GroupState, after: G
         after: The state with this check's failures and successes.
         now: The time.
     """
-    ended = before.is_failing and not after.is_failing
-    if group.frozen_because is not None or after.is_failing or not (ended or after.arrivals.slow_start):
+    if group.frozen_because is not None or after.is_failing:
+        return after
+    ended = before.is_failing
+    if not (ended or after.arrivals.slow_start):
         return after
     seen = before.arrivals.running_seen
     came = 0 if seen is None else max(0, group.delivered - seen)

@@ -38,6 +38,8 @@ def reserved_after(pool: PoolDraft) -> Mapping[str, int]:
 def thaw_note(pool: PoolDraft) -> Reason | None:
     """Return by how many nodes the pool may pass PoolMaximum after a thaw; None: by none."""
     thawing = [(draft, more) for draft in pool.groups if not draft.may_grow and (more := _at_thaw(pool, draft))]
+    if not thawing:
+        return None
     added = sum(more for _, more in thawing)
     free = pool.pool.max - pool.target - sum(_room(pool, draft) for draft in pool.groups if draft.may_grow)
     nodes = min(added, added - free)
