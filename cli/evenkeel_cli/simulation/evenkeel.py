@@ -302,10 +302,13 @@ class Evenkeel(_Port):
         return (
             not self._follows_clock
             and self._world.now < at + _LONGEST_REST
-            and all(group.requested == group.running for group in self._world.groups)
+            and self._has_all_nodes()
             and (timer is None or timer.due < now or now + timedelta(seconds=1) < timer.due)
             and facts == self._facts()
         )
+
+    def _has_all_nodes(self) -> bool:
+        return all(group.requested == group.running for group in self._world.groups)
 
     def _facts(self) -> Sequence[object]:
         """Return all that a plan depends on, except for the time."""
@@ -327,7 +330,8 @@ class Evenkeel(_Port):
 
     def check(self) -> None:
         """Perform one run."""
-        self._checked = self._world.now, self._facts()
+        # While a node is missing, no check is skipped. The facts differ once the node has joined or is given up.
+        self._checked = self._world.now, self._facts() if self._has_all_nodes() else ()
         summary = self._rebalance(self.table.record.id, "a look", lambda: _PLENTY)
         if summary.plan is None:
             raise RuntimeError(summary.message)

@@ -163,8 +163,9 @@ class _World(World):
 
     def observe(self, group: Group, *, reads_machines: bool = False) -> NodeGroup:
         """Return the group as read before the loss, with its numbers of now."""
-        is_quiet = group.requested == group.running and group.state is State.HEALTHY and not reads_machines
-        numbers = (group.requested, group.bounds, group.decision, group.adopted, group.move)
+        reads_machines = reads_machines or group.state is not State.HEALTHY
+        is_quiet = group.requested == group.running and not (reads_machines and (group.machines or group.drained))
+        numbers = (group.requested, group.bounds, group.decision, group.adopted, group.move, reads_machines)
         if is_quiet and group.key in self._quiet and self._quiet[group.key][0] == numbers:
             return self._quiet[group.key][1]
         seen = super().observe(group, reads_machines=reads_machines)

@@ -195,11 +195,10 @@ def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bo
     has_ends = state.groups or state.zones or state.scale_requests or stored.expired or stored.unfinished
     wrong = any(not pool.mode.valid or pool.report.starved or pool.report.overcommitted for pool in plan.pools)
     control = stored.control.model_copy(update={"live": None})  # this field does not expire
-    # Incidents are evaluated without their delay, because quick checks could not open an incident once its delay is
-    # over.
-    incident = (
-        not stored.cluster_health.is_empty or evaluate(ClusterHealth(), plan, state.groups, timedelta(0)).incidents
-    )
     # A quick check does not read pods, which may change while the node groups do not.
     awaited = awaited or is_unreachable(stored.unreachable) or stored.record.demand_stage is not DemandStage.OFF
-    return control == _FREE and not (ends or awaited or has_ends or wrong or incident or plan.check_at or plan.states)
+    if control != _FREE or ends or awaited or has_ends or wrong or plan.check_at or plan.states:
+        return False
+    # Incidents are evaluated without their delay, because quick checks could not open an incident once its delay is
+    # over.
+    return stored.cluster_health.is_empty and not evaluate(ClusterHealth(), plan, state.groups, timedelta(0)).incidents
