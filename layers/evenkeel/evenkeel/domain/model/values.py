@@ -22,7 +22,10 @@ def quote(value: object) -> str:
     """Return a value for an error text: short, printable, on one line."""
     if not isinstance(value, str):
         # Containers are shortened, because YAML's aliases could make their full text fill the memory.
-        value = reprlib.repr(value) if isinstance(value, Container) else str(value)
+        try:
+            value = reprlib.repr(value) if isinstance(value, Container) else str(value)
+        except ValueError:  # YAML's 0xff… can have more digits than Python writes
+            value = "a number with thousands of digits"
     text = repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
 
@@ -187,6 +190,13 @@ _SECRETS = re.compile(
 # What machine-controller-manager puts before the provider's own words.
 _BEFORE_WORDS = re.compile(r"Cloud provider message - |machine codes error: code = \[\w*\] message = \[")
 _WORDS = 140
+
+
+def quote_without_secrets(value: object) -> str:
+    """Return a value for a log: as ``quote``, without parts that may be secret."""
+    if isinstance(value, str):
+        return quote(_SECRETS.sub("…", value[:2048]))  # a secret that is cut is no longer found
+    return _SECRETS.sub("…", quote(value))
 
 
 @lru_cache(maxsize=1024)  # in an outage, many groups have one message, and each check reads it again
