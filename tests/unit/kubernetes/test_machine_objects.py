@@ -94,6 +94,15 @@ def test_a_wrong_field_is_logged_without_secrets_and_short(
     assert caplog.messages == [f"Machine demo/a b: {shown}; the field is ignored"]
 
 
+@pytest.mark.parametrize("flavour", ["cluster-api", "openshift"])
+@pytest.mark.parametrize("name", [5, "", {}, [None], True])
+def test_a_machine_whose_nodes_name_cannot_be_read_has_a_node(flavour: str, name: Any) -> None:
+    api = FLAVOURS[flavour].machines
+    found = api.read(changed(running(flavour), "status.nodeRef.name", name))
+    assert found.read(api.mark, NOW).has_node
+    assert name not in found.node_names()
+
+
 def test_many_wrong_fields_of_one_object_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
     api, item = FLAVOURS["cluster-api"].machines, running("cluster-api")
     api.read(changed(item, "status.conditions", [1] * 1_000))
