@@ -81,9 +81,8 @@ def test_a_field_of_a_wrong_type_is_named_and_counts_as_missing(
         ("annotations", "token=s3cret", "metadata.annotations is '…': Expected `object`, got `str`"),
         ("uid", {"password": "s3cret"}, "metadata.uid is \"{'…'}\": Expected `str`, got `object`"),
         ("annotations", "x" * 30 + "Ab1" * 14, "metadata.annotations is '…': Expected `object`, got `str`"),
-        ("uid", [16**9999], "metadata.uid is 'a number with thousands of digits': Expected `str`, got `array`"),
     ],
-    ids=["text", "object", "long secret", "large number"],
+    ids=["text", "object", "long secret"],
 )
 def test_a_wrong_field_is_logged_without_secrets_and_short(
     field: str, value: Any, shown: str, caplog: pytest.LogCaptureFixture

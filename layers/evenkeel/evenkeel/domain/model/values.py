@@ -22,10 +22,7 @@ def quote(value: object) -> str:
     """Return a value for an error text: short, printable, on one line."""
     if not isinstance(value, str):
         # Containers are shortened, because YAML's aliases could make their full text fill the memory.
-        try:
-            value = reprlib.repr(value) if isinstance(value, Container) else str(value)
-        except ValueError:  # YAML's 0xff… can have more digits than Python writes
-            value = "a number with thousands of digits"
+        value = reprlib.repr(value) if isinstance(value, Container) else str(value)
     text = repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
 
