@@ -101,11 +101,11 @@ class Table:
         """Create a table without rows. ``right``: the headings of the columns that are aligned to the right."""
         headings = [*headings]
         self.right = [heading in right for heading in headings]
-        self.rows = [[Text(heading, "table.header") for heading in headings]]
+        self.rows = [[cell(heading, "table.header") for heading in headings]]
 
     def add_row(self, *cells: str | Text) -> None:
         """Add a row with a cell per column."""
-        self.rows.append([Text(cell) if isinstance(cell, str) else cell for cell in cells])
+        self.rows.append([cell(text) if isinstance(text, str) else text for text in cells])
 
 
 def print_table(console: Console, table: Table) -> None:

@@ -185,6 +185,13 @@ def printed(width: int, headings: tuple[str, ...], *row: str) -> list[str]:
     return out.getvalue().splitlines()
 
 
+def test_headings_and_plain_cells_of_a_table_do_not_control_the_terminal() -> None:
+    table, out = Table(["\x1b[31mzone\n"]), StringIO()
+    table.add_row("a\x1b[2J")
+    print_table(Console(file=out, width=20), table)
+    assert out.getvalue().split() == ["zone", "a"]
+
+
 def test_a_table_as_wide_as_the_terminal_does_not_wrap() -> None:
     assert printed(13, ("zone", "max"), "eu-west-1", "100") == ["zone      max", "eu-west-1 100"]
 
