@@ -10,6 +10,7 @@ from evenkeel.adapters.documents import UnreadableError, read_documents
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS, flavours_of
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.garden import shoots_in
+from evenkeel.adapters.kubernetes.machine_object import MachineObject
 from evenkeel.adapters.kubernetes.objects import NODE, controller_of, get_path, name_of
 from evenkeel.adapters.kubernetes.owners.worker import SHOOT
 from evenkeel.adapters.kubernetes.read.dedupe import counted_once
@@ -54,7 +55,8 @@ class _Sorted:
     """The objects of the files, sorted by kind."""
 
     listings: dict[str, Listing]  # by flavour
-    machines: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)  # by flavour
+    # By flavour. Each machine is read once, because reading it can log a wrong field.
+    machines: dict[str, list[tuple[Mapping[str, Any], MachineObject]]] = field(default_factory=dict)
     # By API group, kind, namespace and name.
     templates: dict[tuple[str, str, str, str], Mapping[str, Any]] = field(default_factory=dict)
     nodes: list[Mapping[str, Any]] = field(default_factory=list)
@@ -174,7 +176,7 @@ def _sort(
     if is_template(flavour, group, version, kind):
         objects.templates[identity] = item
     elif (group, kind) == (flavour.machines.kind.group, flavour.machines.kind.kind):
-        objects.machines.setdefault(flavour.name, []).append(item)
+        objects.machines.setdefault(flavour.name, []).append((item, flavour.machines.read(item)))
     else:
         objects.listings[flavour.name].objects.setdefault(kind, []).append(item)
     return None
@@ -216,9 +218,9 @@ def _alone(listing: Listing, objects: _Sorted) -> Iterable[Mapping[str, Any]]:
         for kind in (*flavour.companions, *flavour.copies):
             yield from listing.of(kind.kind)
     machines = objects.machines.get(flavour.name, ())
-    owners = (scalables_of(flavour, flavour.machines.read(item)) for item in machines)
+    owners = (scalables_of(flavour, machine) for _, machine in machines)
     if not any(scalable in scalables for of_machine in owners for scalable in of_machine):
-        yield from machines
+        yield from (item for item, _ in machines)
     references = (template_of(flavour, item) for item in scalables.values())
     used = {(reference.kind.group, reference.kind.kind) for reference in references if reference is not None}
     for (group, of_kind, _, _), item in objects.templates.items():
@@ -236,7 +238,7 @@ def _complete(
     nodes: dict[str, MachineNode],
 ) -> Iterable[NodeGroup]:
     """Return the groups with node templates and machines from the files. Add the groups' nodes to ``nodes``."""
-    machines = [flavour.machines.read(item) for item in objects.machines.get(flavour.name, ())]
+    machines = [machine for _, machine in objects.machines.get(flavour.name, ())]
     owned = by_scalable(flavour, machines)
     for number, member in enumerate(members) if machines else ():
         items = owned.get(scalable_of(member.group), ())

@@ -101,11 +101,11 @@ class Table:
         """Create a table without rows. ``right``: the headings of the columns that are aligned to the right."""
         headings = [*headings]
         self.right = [heading in right for heading in headings]
-        self.rows = [[Text(heading, "table.header") for heading in headings]]
+        self.rows = [[cell(heading, "table.header") for heading in headings]]
 
     def add_row(self, *cells: str | Text) -> None:
         """Add a row with a cell per column."""
-        self.rows.append([Text(cell) if isinstance(cell, str) else cell for cell in cells])
+        self.rows.append([cell(text) if isinstance(text, str) else text for text in cells])
 
 
 def print_table(console: Console, table: Table) -> None:
@@ -115,7 +115,7 @@ def print_table(console: Console, table: Table) -> None:
     seconds to lay out the tables of a large plan.
     """
     columns = [*zip(*table.rows, strict=True)]
-    widths = _widths(columns, console.width - len(columns))
+    widths = _widths(columns, console.width - len(columns) + 1)
     lines: list[Text] = []
     for row in table.rows:
         cells = [_lines(console, *cell) for cell in zip(row, widths, table.right, strict=True)]
@@ -131,12 +131,14 @@ def _widths(columns: Sequence[Sequence[Text]], space: int) -> list[int]:
     widths = [max(text.cell_len for text in column) for column in columns]
     if sum(widths) <= space:
         return widths
+    longest = [*widths]
     least = [max(cell_len(word) for text in column for word in (text.plain.split() or [""])) for column in columns]
     if sum(least) > space:
-        least = [1] * len(columns)  # words must be cut
+        # Words must be cut, and a wide character takes two columns of the terminal.
+        least = [max(map(cell_len, {" ", *"".join(text.plain for text in column)})) for column in columns]
     while sum(widths) > max(space, sum(least)):
         may_wrap = [number for number, width in enumerate(widths) if width > least[number]]
-        widths[max(may_wrap, key=widths.__getitem__)] -= 1
+        widths[max(may_wrap, key=lambda number: (widths[number], longest[number]))] -= 1
     return widths
 
 

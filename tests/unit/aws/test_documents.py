@@ -47,13 +47,18 @@ def test_aliases_and_merge_keys_are_read() -> None:
             (text, "an alias leads nowhere or to an object around it")
             for text in ("a: *nowhere", "&a [*a]", "a: &a {b: *a}", "--- &a [1]\n--- *a")
         ),
+        *((f"a: {text}{'7' * 1_000}", "a number has more than 1000 digits") for text in ("", "-0x", "!!int 0x", "1:")),
         *((text * 10_000, "nested more than 200 levels deep") for text in ("[", "{", "- ", '{"a":')),
     ],
-    ids=range(11),
+    ids=range(15),
 )
 def test_texts_that_would_take_too_much_are_refused(text: str, says: str) -> None:
     with pytest.raises(UnreadableError, match=says):
         read_documents(text)
+
+
+def test_a_long_text_in_quotes_is_no_number() -> None:
+    assert read_document(f"a: '{'7' * 1_000}'\nb: {'f7' * 1_000}") == {"a": "7" * 1_000, "b": "f7" * 1_000}
 
 
 def test_several_documents_are_read_where_several_are_expected() -> None:

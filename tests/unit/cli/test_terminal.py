@@ -178,6 +178,35 @@ def test_a_table_of_80_columns_cuts_no_word_while_another_column_can_wrap() -> N
     assert sorted(" ".join(lines[1:]).split()) == sorted(" ".join(row).split())
 
 
+def printed(width: int, headings: tuple[str, ...], *row: str) -> list[str]:
+    table, out = Table(headings), StringIO()
+    table.add_row(*map(cell, row))
+    print_table(Console(file=out, width=width), table)
+    return out.getvalue().splitlines()
+
+
+def test_headings_and_plain_cells_of_a_table_do_not_control_the_terminal() -> None:
+    table, out = Table(["\x1b[31mzone\n"]), StringIO()
+    table.add_row("a\x1b[2J")
+    print_table(Console(file=out, width=20), table)
+    assert out.getvalue().split() == ["zone", "a"]
+
+
+def test_a_table_as_wide_as_the_terminal_does_not_wrap() -> None:
+    assert printed(13, ("zone", "max"), "eu-west-1", "100") == ["zone      max", "eu-west-1 100"]
+
+
+def test_of_two_columns_with_long_words_the_longer_is_cut() -> None:
+    lines = printed(20, ("zone", "node group"), "eu-west-1", "x" * 30)
+    assert lines == ["zone      node group", *(f"{zone} {'x' * 10}" for zone in ("eu-west-1", " " * 9, " " * 9))]
+    assert printed(20, ("zone", "name"), "z" * 10, "x" * 30)[1] == f"{'z' * 10} {'x' * 9}"
+
+
+def test_a_narrow_table_keeps_wide_characters() -> None:
+    lines = printed(10, tuple("abcdefg"), *["漢字" * 2] * 7)
+    assert "".join(lines).count("漢") == "".join(lines).count("字") == 14
+
+
 def test_a_line_of_the_overview_is_cut_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
     message = " ".join(f"word-{number}" for number in range(40))
     counts = {"clusters": 1, "well": 0, "paused": 0, "unseen": 0, "incident": 1, "dryRun": 0}

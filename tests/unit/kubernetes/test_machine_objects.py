@@ -2,15 +2,18 @@
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from bench.planning import reference_work
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel_cli.main import app
 from tests import objects
 from tests.builders import json_values
 from tests.fakes import NOW
@@ -70,6 +73,61 @@ def test_a_field_of_a_wrong_type_is_named_and_counts_as_missing(
     without = api.read(changed(item, path, [{}] if says.startswith(f"{path}[") else None))
     assert found == without
     assert found.metadata.name == name
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "shown"),
+    [
+        ("annotations", "token=s3cret", "metadata.annotations is '…': Expected `object`, got `str`"),
+        ("uid", {"password": "s3cret"}, "metadata.uid is \"{'…'}\": Expected `str`, got `object`"),
+        ("annotations", "x" * 30 + "Ab1" * 14, "metadata.annotations is '…': Expected `object`, got `str`"),
+    ],
+    ids=["text", "object", "long secret"],
+)
+def test_a_wrong_field_is_logged_without_secrets_and_short(
+    field: str, value: Any, shown: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    item = running("gardener")
+    item["metadata"] |= {"name": "a\n\x1b[31mb", field: value}
+    FLAVOURS["gardener"].machines.read(item)
+    assert caplog.messages == [f"Machine demo/a b: {shown}; the field is ignored"]
+
+
+@pytest.mark.parametrize("flavour", ["cluster-api", "openshift"])
+@pytest.mark.parametrize("name", [5, "", {}, [None], True])
+def test_a_machine_whose_nodes_name_cannot_be_read_has_a_node(flavour: str, name: Any) -> None:
+    api = FLAVOURS[flavour].machines
+    found = api.read(changed(running(flavour), "status.nodeRef.name", name))
+    assert found.read(api.mark, NOW).has_node
+    assert name not in found.node_names()
+
+
+def test_many_wrong_fields_of_one_object_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    api, item = FLAVOURS["cluster-api"].machines, running("cluster-api")
+    api.read(changed(item, "status.conditions", [1] * 1_000))
+    (line,) = caplog.messages
+    assert line.endswith(
+        "status.conditions[0] is '1': Expected `object`, got `int`; all 1000 fields of a wrong type are ignored"
+    )
+
+
+def test_a_machine_of_a_file_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    item = changed(running("gardener"), "status.currentStatus", 1)
+    group = objects.MAKE["gardener"](ZONES[0], 1)
+    file = tmp_path / "objects.json"
+    items = [{**item, "apiVersion": group["apiVersion"]}, group]
+    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
+    CliRunner().invoke(app, ["plan", "-f", str(file)])
+    assert len(caplog.messages) == 1
+
+
+def test_an_item_that_is_no_object_costs_no_other_machine(caplog: pytest.LogCaptureFixture) -> None:
+    api, item = FLAVOURS["gardener"].machines, running("gardener")
+    page = json.dumps({"kind": "MachineList", "items": [None, item, "token=s3cret"]}).encode()
+    assert ReceivedList("GET /x of demo", (page,)).machines(api.shape) == [api.read(item)]
+    assert caplog.messages == [
+        f"GET /x of demo: an item is {shown}, and no object; the item is ignored" for shown in ("'None'", "'…'")
+    ]
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)

@@ -192,13 +192,13 @@ def _read(kind: type, text: str, where: str, extra: Literal["ignore", "forbid"] 
         faults = {fault["loc"]: fault["msg"] for fault in error.errors()}
     if not faults:
         return value, text
-    if extra == "ignore" and (kept := _without(text, faults)) != text:
+    if extra == "ignore" and (kept := _without(text, faults, where)) != text:
         return _read(kind, kept, where)
     validated(lambda: adapter.validate_json(text, strict=strict, extra=extra), where, adapter.json_schema)
     raise ConfigError([f"{where}: {_joined(*path)} {problem}" for path, problem in faults.items()])
 
 
-def _without(text: str, faults: Mapping[tuple[Any, ...], str]) -> str:
+def _without(text: str, faults: Mapping[tuple[Any, ...], str], where: str) -> str:
     """Return the text of a pool's state without the entries of ``_DROPPED``, and the parts of capabilities, that have
     these faults.
 
@@ -216,7 +216,9 @@ def _without(text: str, faults: Mapping[tuple[Any, ...], str]) -> str:
         return text
     data = json.loads(text)
     for place, problem in places.items():
-        _log.warning("dropped a stored part of a pool that cannot be read: %s: %s", quote(place[-1]), problem)
+        if where:  # else ``keep_unknown`` reads a previous text, whose reading has logged the part
+            text = "dropped a stored part of a pool that cannot be read: %s: %s (of %s)"
+            _log.warning(text, quote(place[-1]), problem, where)
         parent = data
         for part in place[:-1]:
             parent = parent[part]

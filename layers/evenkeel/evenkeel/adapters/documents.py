@@ -4,6 +4,7 @@ The YAML parser is imported only when it is needed, because a check of an EKS cl
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ _DEEPEST = 200
 # The largest number of values that aliases may add. A few lines of nested aliases can exceed the memory. Real documents
 # need far fewer values.
 _MOST_REPEATED = 10_000
+# A whole number with too many digits for Python to write it, in a notation of YAML.
+_LONG_NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F_]{1000,}|0b[01_]{1000,}|(?=.{1000})[0-9_:]+)", re.ASCII)
 _TWICE = "a name occurs twice in one object, and only one of the two would count: keep one"
 
 
@@ -123,7 +126,11 @@ def _fault_of(events: Iterable[Any], *, once: bool) -> str | None:
         elif isinstance(event, yaml.CollectionEndEvent):
             closed = open_.pop()
             anchor, size = closed.anchor, closed.values
-        elif not isinstance(event, yaml.ScalarEvent):
+        elif isinstance(event, yaml.ScalarEvent):
+            # A text in quotes, which has no tag, is no number.
+            if (event.implicit[0] or event.tag is not None) and _LONG_NUMBER.fullmatch(event.value):
+                return f"a number has more than 1000 digits{_at(event.start_mark)}"
+        else:
             sizes.clear()  # a document begins or ends; its anchors do not apply to other documents
             continue
         open_[-1].values += size

@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.adapters.auto_scaling.read import Member
+from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.domain.model.groups import Bounds
 
 _NAME = re.compile(r" +Name: +(\S.*?)\s*")
@@ -53,11 +54,9 @@ def _bounds_of_text(text: str) -> Iterator[tuple[str, Bounds]]:
 
 
 def _bounds_of_yaml(text: str) -> Iterator[tuple[str, Bounds]]:
-    import yaml  # where it is used: its import takes 8 ms, and most records do not name the status
-
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError):  # PyYAML raises ValueError for a date that does not exist
+        document = read_document(text)
+    except UnreadableError:
         return
     entries = document.get("nodeGroups") if isinstance(document, Mapping) else None
     for entry in entries if isinstance(entries, list) else ():

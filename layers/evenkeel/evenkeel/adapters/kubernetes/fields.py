@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from msgspec import Struct, ValidationError, convert, structs
 
 from evenkeel.adapters.kubernetes.objects import name_of
-from evenkeel.domain.model.values import quote
+from evenkeel.domain.model.values import printable, quote_without_secrets
 
 _log = logging.getLogger("evenkeel.kubernetes")
 
@@ -20,15 +20,25 @@ _Fields = TypeVar("_Fields", bound=Fields)
 
 
 def read_fields(wanted: type[_Fields], item: Mapping[str, Any]) -> _Fields:
-    """Return the fields of an object. A field with a value of a wrong type is logged, and counts as missing."""
+    """Return the fields of an object. A field with a value of a wrong type is logged, and counts as missing.
+
+    An object's wrong fields are one line of the log, which shows the first of them.
+    """
     try:
         return convert(item, wanted)
     except ValidationError:
         wrong: list[str] = []
         found: _Fields = _fitting(item, wanted, "", wrong)
-        for problem in wrong:
-            _log.warning("%s %s: %s; the field is ignored", item.get("kind"), "/".join(name_of(item)), problem)
+        if wrong:
+            ignored = "the field is" if len(wrong) == 1 else f"all {len(wrong)} fields of a wrong type are"
+            _log.warning("%s: %s; %s ignored", _name(item), wrong[0], ignored)
         return found
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    """Return an object's kind and name on one line. Objects of files can have any text as a name."""
+    parts = (item.get("kind"), "/".join(name_of(item)))
+    return " ".join(printable(part[:300]) for part in parts if isinstance(part, str))
 
 
 def _fitting(value: Any, wanted: Any, where: str, wrong: list[str]) -> Any:
@@ -47,5 +57,5 @@ def _fitting(value: Any, wanted: Any, where: str, wrong: list[str]) -> Any:
     try:
         return convert(value, wanted)
     except ValidationError as error:
-        wrong.append(f"{where.removeprefix('.')} is {quote(value)}: {error}")
+        wrong.append(f"{where.removeprefix('.')} is {quote_without_secrets(value)}: {error}")
         return None

@@ -135,7 +135,7 @@ def condition_of(conditions: Iterable[Condition], type: str) -> Condition | None
 
 
 class _NodeReference(Fields, frozen=True):
-    name: str | None = None
+    name: Any = None  # of any type, because no machine with a node may count as one without
 
 
 class StatusWithPhase(MachineStatus, frozen=True):
@@ -176,4 +176,4 @@ class MachineWithPhase(MachineObject, frozen=True):
     def node_names(self) -> list[str]:
         """Return the names and the provider id that identify the machine's node."""
         name = self.status.node_ref.name
-        return [*([name] if name else ()), *super().node_names()]
+        return [*([name] if isinstance(name, str) and name else ()), *super().node_names()]

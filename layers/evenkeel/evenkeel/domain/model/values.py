@@ -189,6 +189,13 @@ _BEFORE_WORDS = re.compile(r"Cloud provider message - |machine codes error: code
 _WORDS = 140
 
 
+def quote_without_secrets(value: object) -> str:
+    """Return a value for a log: as ``quote``, without parts that may be secret."""
+    if isinstance(value, str):
+        return quote(_SECRETS.sub("…", value[:2048]))  # a secret that is cut is no longer found
+    return _SECRETS.sub("…", quote(value))
+
+
 @lru_cache(maxsize=1024)  # in an outage, many groups have one message, and each check reads it again
 def provider_words(message: str) -> str:
     """Return a provider's message for a plan: one printable line of at most 140 characters, without secrets."""

@@ -5,6 +5,7 @@ A check spends most of its time on decoding JSON, and needs few fields. So it sk
 """
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from evenkeel.adapters.kubernetes.fields import read_fields
 from evenkeel.adapters.kubernetes.machine_object import MachineObject
 from evenkeel.adapters.kubernetes.objects import name_of
 from evenkeel.application.errors import ClusterUnavailableError
+from evenkeel.domain.model.values import quote_without_secrets
 
+_log = logging.getLogger("evenkeel.kubernetes")
 _Item = TypeVar("_Item", bound=Struct)
 # Matches the JSON escape of half a surrogate pair. Most matches are parts of valid pairs.
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -117,26 +120,43 @@ class ReceivedList:
         return objects if self.whole else sorted(objects, key=name_of)
 
     def machines(self, shape: type[MachineObject]) -> list[MachineObject]:
-        """Return the machines of a list, ordered as by ``objects``. Raises as ``objects`` does."""
+        """Return the machines of a list, ordered as by ``objects``. Raises as ``objects`` does.
+
+        An item that is no object is logged, and costs no other machine.
+        """
         machines: list[MachineObject] = []
         for page in self.pages:
             try:
                 machines += list_decoder(shape)(page).items
             except (DecodeError, UnicodeError, RecursionError):  # one of the machines needs to be read field by field
-                machines += [read_fields(shape, item) for item in self._objects(page)]
+                for item in self._items(page):
+                    if isinstance(item, dict):
+                        machines.append(read_fields(shape, item))
+                    else:
+                        shown = quote_without_secrets(item)
+                        _log.warning("%s: an item is %s, and no object; the item is ignored", self.source, shown)
         names = attrgetter("metadata.namespace", "metadata.name")
         return machines if self.whole else sorted(machines, key=names)
 
     def _objects(self, page: bytes) -> list[dict[str, Any]]:
+        items = self._items(page)
+        if not all(isinstance(item, dict) for item in items):
+            raise self._is_no_list()
+        return items
+
+    def _items(self, page: bytes) -> list[Any]:
         answer = _decoded(_whole_list if self.whole else _needed_fields, page)
         if answer is None:
             raise ClusterUnavailableError(f"{self.source}: the answer is not JSON")
         items = answer.get("items")
-        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise ClusterUnavailableError(f"{self.source}: the answer is no list of objects")
+        if not isinstance(items, list):
+            raise self._is_no_list()
         kind, version = str(answer.get("kind", "")).removesuffix("List"), answer.get("apiVersion")
         # Items of a list have no kind in some API versions.
-        return [{"apiVersion": version, "kind": kind, **item} for item in items]
+        return [{"apiVersion": version, "kind": kind, **item} if isinstance(item, dict) else item for item in items]
+
+    def _is_no_list(self) -> ClusterUnavailableError:
+        return ClusterUnavailableError(f"{self.source}: the answer is no list of objects")
 
 
 @cache

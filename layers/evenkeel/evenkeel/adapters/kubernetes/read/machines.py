@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.machine_object import MachineObject
 from evenkeel.adapters.kubernetes.objects import (
@@ -115,11 +116,9 @@ def with_autoscaler_status(members: list[GroupObjects], flavour: Flavour, status
 
 def _backoffs(status: str) -> dict[str, MachineFailure]:
     """Return the failures of groups, by the name that the autoscaler gives a group."""
-    import yaml  # where it is used: its import takes 8 ms, and clusters without an autoscaler do not need it
-
     try:
-        document = yaml.safe_load(status)
-    except (yaml.YAMLError, RecursionError, ValueError):  # PyYAML raises ValueError for a date that does not exist
+        document = read_document(status)
+    except UnreadableError:
         return {}
     failures = {}
     for entry in entries_of(document, ("nodeGroups",)):
