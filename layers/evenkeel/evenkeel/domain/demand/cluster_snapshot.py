@@ -79,22 +79,28 @@ class ClusterSnapshot:
         undone = self._changes[fork:]
         del self._changes[fork:]
         dropped = {node_info for node_info, pod_group, number, _ in undone if pod_group is None and number > 0}
+        counts_of = self._counts.of
         for node_info, pod_group, number, pods in reversed(undone):
             if pod_group is None:
                 self._change_node(node_info, -number, pods)
                 continue
             if node_info not in dropped:
                 node_info.change(pod_group, -number)
-            self._count(pod_group, node_info, -number)
+            for count in counts_of[pod_group]:
+                count.change(node_info, -number)
+            if pod_group.rejects_others:
+                self._use(pod_group, -number)
 
     def _change_node(self, node_info: NodeInfo, number: int, pod_groups: Mapping[PodGroup, int]) -> None:
         if number > 0:
             self.node_infos[node_info.name] = node_info
-            self._counts.add_node(node_info)
+            for domains in self._counts.domains.values():
+                domains.add_node(node_info)
         for pod_group, pods in pod_groups.items():
             self._count(pod_group, node_info, number * pods)
         if number < 0:
-            self._counts.remove_node(node_info)
+            for domains in self._counts.domains.values():
+                domains.remove_node(node_info)
             del self.node_infos[node_info.name]
 
     def _count(self, pod_group: PodGroup, node_info: NodeInfo, number: int) -> None:
@@ -194,9 +200,11 @@ class ClusterSnapshot:
 
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
+        if pod_group.rejects_others and pod_group.volumes.exclusive and wanted > 1:
+            wanted = 1  # its claim takes one pod
         cpu, memory, left = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT, wanted
-        selects, by_shape, rejects_others = pod_group.selects, pod_group.by_shape, pod_group.rejects_others
-        rules = () if pod_group.is_plain and not self._rules.anti_terms else self._rules.of(pod_group)
+        selects, by_shape = pod_group.selects, pod_group.by_shape
+        rules = self._rules.of(pod_group) if self._rules.anti_terms or not pod_group.is_plain else ()
         counts = self._counts.of[pod_group]
         for info in node_infos if wanted else ():
             if (
@@ -214,18 +222,18 @@ class ClusterSnapshot:
                     count = info.add(pod_group, room)
                     for each in counts:
                         each.change(info, count)
-                    if rejects_others:
-                        self._use(pod_group, count)
                     self._changes.append((info, pod_group, count, _NO_PODS))
                     left -= count
                     if not left:
                         break
+        if pod_group.rejects_others and left < wanted:
+            self._use(pod_group, wanted - left)
         return wanted - left
 
     def _room_beside(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
         """Return how many more pods a node takes by all that it has beside cpu and memory, at most ``wanted``."""
-        if pod_group.volumes.exclusive:
-            wanted = 0 if self._volume_restrictions(pod_group) else 1
+        if pod_group.volumes.exclusive and self._volume_restrictions(pod_group):
+            return 0
         return filters.room_beside_cpu_and_memory(pod_group, node_info, wanted)
 
 
