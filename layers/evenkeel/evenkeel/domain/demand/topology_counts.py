@@ -25,6 +25,18 @@ class Count(Protocol):
         """Add matching pods on a node. A negative count removes pods."""
 
 
+class PodCount:
+    """The number of matching pods on all nodes."""
+
+    def __init__(self, matches: Callable[[PodGroup], bool]) -> None:
+        self.matches = matches
+        self.total = 0
+
+    def change(self, _: NodeInfo, count: int) -> None:
+        """Add matching pods. A negative count removes pods."""
+        self.total += count
+
+
 class TopologyCount:
     """The number of matching pods for each value of a node label."""
 

@@ -133,15 +133,15 @@ class _Spread:
         domain = self._domain_of.get(node_info)
         if domain is None:
             return
-        before = self._pods.pop(domain, 0)
+        levels, before = self._levels, self._pods.pop(domain, 0)
         after = before + count
         if after:
             self._pods[domain] = after
-            self._levels[after] += 1
-        if before:
-            self._levels[before] -= 1
-            if not self._levels[before]:
-                del self._levels[before]
+            levels[after] += 1
+        if before and levels[before] > 1:
+            levels[before] -= 1
+        elif before:
+            del levels[before]
 
     def room(self, node_info: NodeInfo) -> int:
         domain = node_info.labels.get(self._key)
