@@ -213,7 +213,7 @@ def one_by_one(buckets: list[Bucket], amount: int) -> list[int]:
 # --- demand
 
 # What the kinds of pods depend on, in turns.
-_TRAITS = {
+TRAITS = {
     "no kind spread over zones": ("",),
     "every tenth kind spread over zones": ("spread", *[""] * 9),
     "a mix": ("affinity", "anti_affinity", "port", "volume", "spread", "spread", *[""] * 14),
@@ -227,10 +227,10 @@ def demand(fleets: tuple[int, ...] = (10, 100, 1_000, 5_000), rounds: int = 3) -
     ``check_s`` is the time with the processor share of the function ``check``, ``peak_mib`` the memory so far.
     """
     sizes = ((500, 50, 3), (5_000, 50, 3), (5_000, 500, 3), (5_000, 500, 50))  # pods, kinds of pods, pools
-    for title, traits in _TRAITS.items():
+    for title, traits in TRAITS.items():
         yield f"scale_up(), {title}"
         works = {
-            f"{pending} pods of {kinds} kinds, {pools} pools": _growth(pending, kinds, pools, traits)
+            f"{pending} pods of {kinds} kinds, {pools} pools": growth(pending, kinds, pools, traits)
             for pending, kinds, pools in sizes
         }
         yield from _work_rows(works, rounds)
@@ -287,7 +287,7 @@ def _pool(name: str, **fields: Any) -> PoolOffer:
     return replace(pool, groups=tuple(replace(group, room=1000) for group in pool.groups))
 
 
-def _growth(pending: int, kinds: int, pools: int, traits: Sequence[str]) -> Callable[[], str]:
+def growth(pending: int, kinds: int, pools: int, traits: Sequence[str]) -> Callable[[], str]:
     """Return a scale_up() of pools of ever larger nodes. The kinds take turns with these traits."""
     waiting = tuple(_pod(f"p{i}", i % kinds, traits[i % kinds % len(traits)]) for i in range(pending))
     sizes = [template(cpu=f"{8 + number}", memory=f"{32 + number * 4}Gi") for number in range(pools)]

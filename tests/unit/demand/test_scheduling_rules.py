@@ -535,3 +535,17 @@ def test_a_pod_added_later_excludes_pods_as_well() -> None:
         snapshot.add_pod(kinds.of(hermit), room)
         seen.append([snapshot.failing_filter(web, each) is None for each in node_infos])
     assert seen == [[False, True], [False, False]]
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        pytest.param(pod(cpu="100m", labels=WEB, anti_affinity=(with_web(key="rack"),)), id="no domain of the term"),
+        pytest.param(spread(selector=()), id="an empty selector"),
+    ],
+)
+def test_pods_that_no_rule_counts_share_a_node(asking: Pod) -> None:
+    snapshot, kinds = ClusterSnapshot({}), PodGroups(Volumes(Workload()))
+    node_infos = [snapshot.add_node(each, {}) for each in (A, B)]
+    assert snapshot.fill(kinds.of(asking), node_infos, 3) == 3
+    assert [sum(each.pod_groups.values()) for each in node_infos] == [3, 0]

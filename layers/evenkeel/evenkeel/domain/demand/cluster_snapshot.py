@@ -1,12 +1,12 @@
 """The nodes and pods of a simulation. Every change can be reverted."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 
 from evenkeel.domain.demand import filters
 from evenkeel.domain.demand.node_info import ANY_AMOUNT, NodeInfo, Shape, shape_of
 from evenkeel.domain.demand.pod_groups import PodGroup, PodGroupClasses
-from evenkeel.domain.demand.topology_counts import Change, TopologyCounts
+from evenkeel.domain.demand.topology_counts import Change, PodCount, TopologyCounts
 from evenkeel.domain.demand.topology_filters import Namespaces, TopologyRules
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Node
@@ -24,7 +24,7 @@ class ClusterSnapshot:
         self._counts = TopologyCounts(self._changes, self.node_infos)
         self._rules = TopologyRules(self._counts, namespaces)
         self._shapes: defaultdict[Hashable, Shape] = defaultdict(Shape)
-        self._users: Counter[str] = Counter()  # number of pods that use a ReadWriteOncePod claim, by claim
+        self._users: dict[str, PodCount] = {}  # the pods that use a ReadWriteOncePod claim, by claim
 
     def add_node(
         self, node: Node, pod_groups: Mapping[PodGroup, int], attached: Mapping[str, int] = NOTHING
@@ -79,22 +79,26 @@ class ClusterSnapshot:
         undone = self._changes[fork:]
         del self._changes[fork:]
         dropped = {node_info for node_info, pod_group, number, _ in undone if pod_group is None and number > 0}
+        counts_of = self._counts.of
         for node_info, pod_group, number, pods in reversed(undone):
             if pod_group is None:
                 self._change_node(node_info, -number, pods)
                 continue
             if node_info not in dropped:
                 node_info.change(pod_group, -number)
-            self._count(pod_group, node_info, -number)
+            for count in counts_of[pod_group]:
+                count.change(node_info, -number)
 
     def _change_node(self, node_info: NodeInfo, number: int, pod_groups: Mapping[PodGroup, int]) -> None:
         if number > 0:
             self.node_infos[node_info.name] = node_info
-            self._counts.add_node(node_info)
+            for domains in self._counts.domains.values():
+                domains.add_node(node_info)
         for pod_group, pods in pod_groups.items():
             self._count(pod_group, node_info, number * pods)
         if number < 0:
-            self._counts.remove_node(node_info)
+            for domains in self._counts.domains.values():
+                domains.remove_node(node_info)
             del self.node_infos[node_info.name]
 
     def _count(self, pod_group: PodGroup, node_info: NodeInfo, number: int) -> None:
@@ -102,12 +106,6 @@ class ClusterSnapshot:
         for count in self._counts.of[pod_group]:
             count.change(node_info, number)
         if pod_group.rejects_others:
-            self._use(pod_group, number)
-
-    def _use(self, pod_group: PodGroup, number: int) -> None:
-        for claim in pod_group.volumes.exclusive:
-            self._users[claim] += number
-        if pod_group.needs.anti_affinity:
             self._rules.respect(pod_group)
 
     def depends_on_others(self, pod_group: PodGroup) -> bool:
@@ -185,8 +183,15 @@ class ClusterSnapshot:
 
     def _volume_restrictions(self, pod_group: PodGroup) -> Reason | None:
         """Return why a ReadWriteOncePod claim rejects one more pod (plugin volumerestrictions); None: the pod fits."""
-        used = next((claim for claim in sorted(pod_group.volumes.exclusive) if self._users[claim] > 0), None)
+        used = next((claim for claim in sorted(pod_group.volumes.exclusive) if self._users_of(claim) > 0), None)
         return None if used is None else Reason.of(Rule.CLAIM_IN_USE, claim=used)
+
+    def _users_of(self, claim: str) -> int:
+        count = self._users.get(claim)
+        if count is None:
+            count = self._users[claim] = PodCount(lambda pod_group: claim in pod_group.volumes.exclusive)
+            self._counts.add(count)
+        return count.total
 
     def fill_node(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
         """Add as many pods of a group to a node as fit, at most ``wanted``. Return the number of added pods."""
@@ -195,8 +200,8 @@ class ClusterSnapshot:
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
         cpu, memory, left = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT, wanted
-        selects, by_shape, rejects_others = pod_group.selects, pod_group.by_shape, pod_group.rejects_others
-        rules = () if pod_group.is_plain and not self._rules.anti_terms else self._rules.of(pod_group)
+        selects, by_shape = pod_group.selects, pod_group.by_shape
+        rules = self._rules.of(pod_group) if self._rules.anti_terms or not pod_group.is_plain else ()
         counts = self._counts.of[pod_group]
         for info in node_infos if wanted else ():
             if (
@@ -214,12 +219,12 @@ class ClusterSnapshot:
                     count = info.add(pod_group, room)
                     for each in counts:
                         each.change(info, count)
-                    if rejects_others:
-                        self._use(pod_group, count)
                     self._changes.append((info, pod_group, count, _NO_PODS))
                     left -= count
                     if not left:
                         break
+        if pod_group.rejects_others and left < wanted:
+            self._rules.respect(pod_group)
         return wanted - left
 
     def _room_beside(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:

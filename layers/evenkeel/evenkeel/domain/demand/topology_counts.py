@@ -25,6 +25,18 @@ class Count(Protocol):
         """Add matching pods on a node. A negative count removes pods."""
 
 
+class PodCount:
+    """The number of matching pods on all nodes."""
+
+    def __init__(self, matches: Callable[[PodGroup], bool]) -> None:
+        self.matches = matches
+        self.total = 0
+
+    def change(self, _: NodeInfo, count: int) -> None:
+        """Add matching pods. A negative count removes pods."""
+        self.total += count
+
+
 class TopologyCount:
     """The number of matching pods for each value of a node label."""
 
@@ -99,7 +111,7 @@ class TopologyCounts:
         self._node_infos = node_infos
         self._counts: list[Count] = []
         self.of = _CountsOf(self._counts)  # the counts that include a pod group's pods
-        self._domains: dict[Hashable, EligibleDomains] = {}
+        self.domains: dict[Hashable, EligibleDomains] = {}  # the snapshot adds and removes their nodes
         # Only a new count needs the number of pods by pod group and node, so it includes the changes then.
         self._placed: defaultdict[PodGroup, Counter[NodeInfo]] = defaultdict(Counter)
         self._indexed = 0  # number of changes that ``_placed`` includes
@@ -115,29 +127,14 @@ class TopologyCounts:
                 for node_info, pods in self._placed[pod_group].items():
                     count.change(node_info, pods)
 
-    def domains(self, key: str, alike: Hashable, is_eligible: Callable[[NodeInfo], bool]) -> EligibleDomains:
+    def domains_of(self, key: str, alike: Hashable, is_eligible: Callable[[NodeInfo], bool]) -> EligibleDomains:
         """Return the domains of eligible nodes. Calls with equal ``alike`` must accept the same nodes."""
-        domains = self._domains.get((key, alike))
+        domains = self.domains.get((key, alike))
         if domains is None:
-            domains = self._domains[key, alike] = EligibleDomains(key, is_eligible)
+            domains = self.domains[key, alike] = EligibleDomains(key, is_eligible)
             for node_info in self._node_infos.values():
                 domains.add_node(node_info)
         return domains
-
-    def add_node(self, node_info: NodeInfo) -> None:
-        """Include a node, whose pods are added next."""
-        for domains in self._domains.values():
-            domains.add_node(node_info)
-
-    def remove_node(self, node_info: NodeInfo) -> None:
-        """Exclude a node, whose pods were removed before."""
-        for domains in self._domains.values():
-            domains.remove_node(node_info)
-
-    def change(self, pod_group: PodGroup, node_info: NodeInfo, count: int) -> None:
-        """Include pods of a group on a node. A negative count excludes pods."""
-        for each in self.of[pod_group]:
-            each.change(node_info, count)
 
     def revert(self, fork: int) -> None:
         """Forget the changes since a fork, which the snapshot is about to undo."""

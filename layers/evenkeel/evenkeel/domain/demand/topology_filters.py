@@ -50,14 +50,14 @@ class TopologyRules:
 
     def of(self, pod_group: PodGroup) -> list[TopologyRule]:
         """Return the rules of a pod group: its spread, its affinity and anti-affinity, and that of placed pods."""
-        read, rules = self._of.get(pod_group, (-1, []))
-        if read < len(self.anti_terms):
-            if read < 0:
-                rules, read = self._own(pod_group), 0
-            for other, term in self.anti_terms[read:]:
-                if self._applies(term, other.namespace, pod_group):
-                    rules.append(_Apart(self._pods_of(other, term.key), Rule.KEPT_AWAY, selects_own=other is pod_group))
-            self._of[pod_group] = len(self.anti_terms), rules
+        known = self._of.get(pod_group)
+        if known is not None and known[0] == len(self.anti_terms):
+            return known[1]
+        read, rules = known or (0, self._own(pod_group))
+        for other, term in self.anti_terms[read:]:
+            if self._applies(term, other.namespace, pod_group):
+                rules.append(_Apart(self._pods_of(other, term.key), Rule.KEPT_AWAY, selects_own=other is pod_group))
+        self._of[pod_group] = len(self.anti_terms), rules
         return rules
 
     def _own(self, pod_group: PodGroup) -> list[TopologyRule]:
@@ -133,15 +133,15 @@ class _Spread:
         domain = self._domain_of.get(node_info)
         if domain is None:
             return
-        before = self._pods.pop(domain, 0)
+        levels, before = self._levels, self._pods.pop(domain, 0)
         after = before + count
         if after:
             self._pods[domain] = after
-            self._levels[after] += 1
-        if before:
-            self._levels[before] -= 1
-            if not self._levels[before]:
-                del self._levels[before]
+            levels[after] += 1
+        if before and levels[before] > 1:
+            levels[before] -= 1
+        elif before:
+            del levels[before]
 
     def room(self, node_info: NodeInfo) -> int:
         domain = node_info.labels.get(self._key)
@@ -212,7 +212,7 @@ def _eligible_domains(
             return False
         return tolerations is None or not first_not_tolerated(node_info.node.taints, tolerations)
 
-    return counts.domains(constraint.key, (keys, affinity, tolerations), is_eligible)
+    return counts.domains_of(constraint.key, (keys, affinity, tolerations), is_eligible)
 
 
 # ---------------------------------------------------------------- affinity (interpodaffinity/filtering.go:202-440)
