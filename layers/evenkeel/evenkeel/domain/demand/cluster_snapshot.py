@@ -105,7 +105,7 @@ class ClusterSnapshot:
         """Include pods of a group in what other pods depend on. A negative number excludes pods."""
         for count in self._counts.of[pod_group]:
             count.change(node_info, number)
-        if pod_group.rejects_others:
+        if pod_group.needs.anti_affinity:
             self._rules.respect(pod_group)
 
     def depends_on_others(self, pod_group: PodGroup) -> bool:
@@ -223,7 +223,7 @@ class ClusterSnapshot:
                     left -= count
                     if not left:
                         break
-        if pod_group.rejects_others and left < wanted:
+        if pod_group.needs.anti_affinity and left < wanted:
             self._rules.respect(pod_group)
         return wanted - left
 

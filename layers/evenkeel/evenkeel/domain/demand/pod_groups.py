@@ -32,7 +32,6 @@ class PodGroup:
     rest: tuple[tuple[str, int], ...] = field(init=False)  # the request without cpu and memory
     by_node: bool = field(init=False)  # True: the pods can select single nodes of one shape
     depends_on_others: bool = field(init=False)  # True: other pods decide whether the pods fit
-    rejects_others: bool = field(init=False)  # True: its placed pods can reject pods, apart from the resources they use
     in_rounds: bool = field(init=False)  # True: once a pod is placed, the pods may fit nodes that rejected them
     # True: only the node's shape, cpu, memory and number of pods, and other pods, can reject a pod.
     by_shape: bool = field(init=False)
@@ -49,8 +48,7 @@ class PodGroup:
         )
         needs = self.needs
         self.in_rounds = bool(self.spread or needs.affinity)
-        self.rejects_others = bool(needs.anti_affinity or self.volumes.exclusive)
-        self.depends_on_others = self.in_rounds or self.rejects_others
+        self.depends_on_others = self.in_rounds or bool(needs.anti_affinity or self.volumes.exclusive)
         volumes = self.volumes
         attached = volumes.drivers or volumes.shared
         self.by_shape = not (self.by_node or self.rest or self.ports or attached or volumes.exclusive)
