@@ -11,7 +11,7 @@ from tests.unit.cli.test_cli import pool_of
 
 PACKAGES = {
     *("evenkeel", "evenkeel_cli", "typer", "annotated_doc", "shellingham", "rich", "yaml"),
-    *("pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"),
+    *("pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection", "msgspec"),
 }
 # Modules that a plan of machine objects does not use, with what they import.
 NOT_PLANNED = (

@@ -80,9 +80,10 @@ def test_a_field_of_a_wrong_type_is_named_and_counts_as_missing(
     [
         ("annotations", "token=s3cret", "metadata.annotations is '…': Expected `object`, got `str`"),
         ("uid", {"password": "s3cret"}, "metadata.uid is \"{'…'}\": Expected `str`, got `object`"),
+        ("uid", [{"a": "Ab1" * 14}], "metadata.uid is \"[{'a': '…'}]\": Expected `str`, got `array`"),
         ("annotations", "x" * 30 + "Ab1" * 14, "metadata.annotations is '…': Expected `object`, got `str`"),
     ],
-    ids=["text", "object", "long secret"],
+    ids=["text", "object", "long secret in an object", "long secret"],
 )
 def test_a_wrong_field_is_logged_without_secrets_and_short(
     field: str, value: Any, shown: str, caplog: pytest.LogCaptureFixture

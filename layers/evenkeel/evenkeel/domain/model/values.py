@@ -189,11 +189,16 @@ _BEFORE_WORDS = re.compile(r"Cloud provider message - |machine codes error: code
 _WORDS = 140
 
 
+# Texts are cut after their secrets are removed, because a part of a secret is not found.
+_with_long_texts = reprlib.Repr()
+_with_long_texts.maxstring = _with_long_texts.maxother = 2048
+_with_long_texts.maxlevel = 2
+
+
 def quote_without_secrets(value: object) -> str:
     """Return a value for a log: as ``quote``, without parts that may be secret."""
-    if isinstance(value, str):
-        return quote(_SECRETS.sub("…", value[:2048]))  # a secret that is cut is no longer found
-    return _SECRETS.sub("…", quote(value))
+    text = value[:2048] if isinstance(value, str) else _with_long_texts.repr(value)
+    return quote(_SECRETS.sub("…", text))
 
 
 @lru_cache(maxsize=1024)  # in an outage, many groups have one message, and each check reads it again

@@ -7,17 +7,19 @@ if its configuration has omitLookup: false.
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator
 
 from evenkeel.adapters.aws.signals import Envelope, EventPart, Rows, ShortText, Text, ignored
-from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.application.rebalancing.events import Failure, InboundEvent, Report
 from evenkeel.domain.model.failures import classify
 from evenkeel.domain.model.values import quote
 from evenkeel.validation import Count, KubernetesName, Moment, read_model
+
+if TYPE_CHECKING:
+    from evenkeel.adapters.kubernetes.flavours.base import Flavour
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # the valid names of a Kubernetes object
 
@@ -70,7 +72,15 @@ REASONS = {
     "CreateFailed",
 }
 _FAILED_SCHEDULING = "FailedScheduling"  # the scheduler's reason if no node fits a pod
-_FLAVOUR_OF = {group: flavour for flavour in FLAVOURS.values() for group in (flavour.group, *flavour.provider_groups)}
+
+
+@cache
+def _flavours() -> Mapping[str, "Flavour"]:
+    """Return the flavour of each API group."""
+    # Where it is used: events of other sources do not need it, nor msgspec, which it imports.
+    from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+
+    return {group: flavour for flavour in FLAVOURS.values() for group in (flavour.group, *flavour.provider_groups)}
 
 
 def _failure(event: Mapping[str, Any]) -> InboundEvent:
@@ -86,7 +96,7 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     )
     if (involved.apiVersion, involved.kind, detail.reason) == ("v1", "Pod", _FAILED_SCHEDULING):
         return replace(failure, reports=Report.PENDING_POD) if detail.clusterName else _nameless()
-    flavour = _FLAVOUR_OF.get(involved.apiVersion.partition("/")[0])
+    flavour = _flavours().get(involved.apiVersion.partition("/")[0])
     about_machines = involved.kind in ("MachineSet", "MachineDeployment") or involved.kind.endswith("Machine")
     if flavour is None or not about_machines:
         subject = f"{involved.apiVersion} {involved.kind}"
@@ -120,7 +130,7 @@ def _nameless() -> InboundEvent:
     return ignored("malformed", f"kubernetes event: detail: {reason}")
 
 
-def _scalable(flavour: Flavour, involved: _Involved) -> str | None:
+def _scalable(flavour: "Flavour", involved: _Involved) -> str | None:
     """Return the name of the object's scalable, which may be the object itself; None if it is unknown."""
     if involved.kind == "MachineDeployment":
         return involved.name
