@@ -386,7 +386,7 @@ _SECTIONS = {
     "StackFields": "Access, account and schedule",
     "SizingFields": "Node groups and strategy",
     "DemandFields": "Autoscaler and demand",
-    "ClusterParts": "Capabilities",
+    "ClusterFields": "Capabilities",
     "WriteFields": "Pools and writes",
     _CONTROL: "Fields that actions set",
 }

@@ -98,7 +98,7 @@ class Table:
     """A table without a frame, which would take space from names and is noise in a pipe."""
 
     def __init__(self, headings: Iterable[str], right: Container[str] = ()) -> None:
-        """Create a table without rows. ``right``: the headings of the columns that are aligned to the right."""
+        """Create a table with its headings. ``right``: the headings of the columns that are aligned to the right."""
         headings = [*headings]
         self.right = [heading in right for heading in headings]
         self.rows = [[cell(heading, "table.header") for heading in headings]]
@@ -118,7 +118,7 @@ def print_table(console: Console, table: Table) -> None:
     widths = _widths(columns, console.width - len(columns) + 1)
     lines: list[Text] = []
     for row in table.rows:
-        cells = [_lines(console, *cell) for cell in zip(row, widths, table.right, strict=True)]
+        cells = [_lines(console, *each) for each in zip(row, widths, table.right, strict=True)]
         blank = [Text(" " * width) for width in widths]
         for number in range(max(map(len, cells))):
             parts = (cell[number] if number < len(cell) else space for cell, space in zip(cells, blank, strict=True))

@@ -292,10 +292,10 @@ class Evenkeel(_Port):
         )
 
     def repeats(self) -> bool:
-        """Return True if a scan now would find what the last check found, and time alone changes no plan.
+        """Return True if a check now would read what the last one read, so that a scan may be skipped.
 
-        Time alone ends backoffs, forgets failures, and times out replicas without a node. For all other ends, the last
-        check has requested a check.
+        Not skipped: a scan while a replica has no node, in the second of a requested check, or 15 minutes after the
+        last check. For each end that ``_facts`` does not name, the last check has requested a check.
         """
         at, facts = self._checked
         timer, now = self.table.timer, self._world.time
@@ -311,7 +311,7 @@ class Evenkeel(_Port):
         return all(group.requested == group.running for group in self._world.groups)
 
     def _facts(self) -> Sequence[object]:
-        """Return all that a plan depends on, except for the time."""
+        """Return what a check reads, and what time has ended: a backoff, or the memory of a failure."""
         world, table = self._world, self.table
         return (
             [{**vars(group), "machines": [*group.machines]} for group in world.groups],
@@ -330,9 +330,10 @@ class Evenkeel(_Port):
 
     def check(self) -> None:
         """Perform one run."""
-        # While a node is missing, no check is skipped. The facts differ once the node has joined or is given up.
+        # These are the facts before the run: if the run changes them, the next scan is a check, too. A check with a
+        # missing node keeps none, so that the first scan after the node has joined is a check.
         self._checked = self._world.now, self._facts() if self._has_all_nodes() else ()
-        summary = self._rebalance(self.table.record.id, "a look", lambda: _PLENTY)
+        summary = self._rebalance(self.table.record.id, "a simulated check", lambda: _PLENTY)
         if summary.plan is None:
             raise RuntimeError(summary.message)
         if summary.plan.demand is not None and summary.plan.demand.unread is not None:

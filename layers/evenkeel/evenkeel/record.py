@@ -31,7 +31,7 @@ from evenkeel.access_config import (
     SecretAccess,
     WorkloadEntry,
 )
-from evenkeel.capabilities import CLUSTER_SETTINGS, SETTINGS, ClusterParts, PoolParts, RegisteredParts
+from evenkeel.capabilities import CLUSTER_SETTINGS, SETTINGS, CapabilityPoolFields, ClusterFields, RegisteredFields
 from evenkeel.domain.fleet.check_times import AUTO, Interval
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
 from evenkeel.domain.model.convergence import WINDOW_PATTERN, ConvergePolicy, Window
@@ -215,7 +215,7 @@ class PoolFields(Strict):
     max_step: MaxStep | None = None
 
 
-class PoolEntry(PoolParts, PoolFields):
+class PoolEntry(CapabilityPoolFields, PoolFields):
     """A pool of the record: PoolMinimum, PoolMaximum and settings.
 
     If the pool's groups have no pool label, ``selector`` selects them.
@@ -426,7 +426,7 @@ _OF_KUBERNETES = {
 
 
 # Pydantic orders the fields by base class. The fields of the last base class are first.
-class ClusterPolicy(StackFields, WriteFields, ClusterParts, DemandFields, SizingFields):
+class ClusterPolicy(StackFields, WriteFields, ClusterFields, DemandFields, SizingFields):
     """The fields of a record. All are optional, because ``evenkeel plan`` needs no registered cluster."""
 
     @model_validator(mode="before")
@@ -567,7 +567,7 @@ class ControlRecord(Strict):
         )
 
 
-class ClusterRecord(RegisteredParts, ClusterPolicy):
+class ClusterRecord(RegisteredFields, ClusterPolicy):
     """A cluster's record as a person has registered it."""
 
     flavours: tuple[FlavourName, ...] = Field(min_length=1)

@@ -1,4 +1,7 @@
-"""What each capability adds to records, annotations and stored pools. Functions that do not plan read it, too."""
+"""What each capability adds to records, annotations, observations and stored pools.
+
+Functions that do not plan read it, too.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -22,22 +25,22 @@ OBSERVED_PARTS: Mapping[str, type[Any]] = {"shoots": Shoots}
 _Zones = Annotated[SurviveZones, BeforeValidator(SURVIVE_ZONES.read)]
 
 
-class _Parts(MinimumAtFields):
+class _SharedFields(MinimumAtFields):
     """The fields that capabilities add to a record, and to a pool of it."""
 
     # The number of zones that a pool may lose at once and still hold what it needs. None: "0"
     survive_zones: _Zones | None = Field(default=None, examples=list(SurviveZones))
 
 
-class ClusterParts(_Parts, ReliefFields):
+class ClusterFields(_SharedFields, ReliefFields):
     """The fields that capabilities add to a record."""
 
 
-class RegisteredParts(RegisteredReliefFields, ClusterParts):
+class RegisteredFields(RegisteredReliefFields, ClusterFields):
     """The same, with the rules for a record that is registered."""
 
 
-class PoolParts(_Parts):
+class CapabilityPoolFields(_SharedFields):
     """The fields that capabilities add to a pool of a record."""
 
     fallback_for: PoolName | None = None  # the pool of which this pool is a fallback

@@ -15,7 +15,7 @@ from evenkeel.domain.model.groups import Machine, MachineFailure
 # The cloud's id of an instance: aws:///<zone>/<instance> (cloud-provider-aws), gce://<project>/<zone>/<instance>.
 _PROVIDER_ID = re.compile(r"(?:aws:///|gce://[^/]+/)(?P<zone>[^/]+)/[^/]+", re.ASCII)
 # OpenShift's machine controller sets this label on every platform. On vSphere, no other field has the zone.
-_ZONE_LABEL = "machine.openshift.io/zone"
+_OPENSHIFT_ZONE_LABEL = "machine.openshift.io/zone"
 # Gardener has the node's name in a label (machine-controller-manager pkg/apis/machine/v1alpha1, NodeLabelKey).
 _NODE_LABEL = "node"
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
@@ -64,7 +64,7 @@ class MachineObject(Fields, frozen=True):
         """Return the machine. ``mark``: the annotation of machines that are deleted first."""
         raise NotImplementedError
 
-    def facts(self, mark: "DeleteMark") -> dict[str, Any]:
+    def shared_fields(self, mark: "DeleteMark") -> dict[str, Any]:
         """Return those fields of ``Machine`` that are the same in all APIs."""
         metadata = self.metadata
         return {
@@ -72,7 +72,7 @@ class MachineObject(Fields, frozen=True):
             "uid": metadata.uid,
             "created_at": moment_of(metadata.creation_timestamp) or _LONG_AGO,
             "marked": mark.marks(self),
-            "marked_by_us": mark.is_ours and mark.is_set_on(self),
+            "marked_by_us": mark.names_author and mark.is_set_on(self),
             "deleting": metadata.deletion_timestamp is not None,
             "deleting_since": moment_of(metadata.deletion_timestamp),
             "zone": self._zone(),
@@ -80,7 +80,11 @@ class MachineObject(Fields, frozen=True):
 
     def _zone(self) -> str | None:
         """Return the zone: from the failure domain or OpenShift's label, else from the provider id."""
-        for zone in (self.spec.failure_domain, self.status.failure_domain, self.metadata.labels.get(_ZONE_LABEL)):
+        for zone in (
+            self.spec.failure_domain,
+            self.status.failure_domain,
+            self.metadata.labels.get(_OPENSHIFT_ZONE_LABEL),
+        ):
             if isinstance(zone, str) and zone:
                 return zone
         instance = _PROVIDER_ID.fullmatch(self.spec.provider_id)
@@ -103,14 +107,14 @@ class DeleteMark(NamedTuple):
     value: str = _OURS
 
     @property
-    def is_ours(self) -> bool:
-        """Return True where the API accepts any value. Evenkeel's value then names Evenkeel as the mark's author."""
+    def names_author(self) -> bool:
+        """Return True where the API accepts any value, so that Evenkeel's value names Evenkeel as the author."""
         return self.value == _OURS
 
     def marks(self, machine: MachineObject) -> bool:
         """Return True where the controller deletes this machine first."""
         value = machine.metadata.annotations.get(self.annotation)
-        return bool(value) if self.is_ours else value == self.value
+        return bool(value) if self.names_author else value == self.value
 
     def is_set_on(self, machine: MachineObject) -> bool:
         """Return True where the machine has exactly this mark."""
@@ -126,7 +130,7 @@ class Condition(Fields, frozen=True):
     last_transition_time: Time = None
 
 
-def condition_of(conditions: Iterable[Condition], type: str) -> Condition | None:
+def first_condition(conditions: Iterable[Condition], type: str) -> Condition | None:
     """Return the first condition of that type."""
     for condition in conditions:
         if condition.type == type:
@@ -150,10 +154,10 @@ class MachineWithPhase(MachineObject, frozen=True):
 
     status: StatusWithPhase = StatusWithPhase()
 
-    def facts(self, mark: DeleteMark) -> dict[str, Any]:
+    def shared_fields(self, mark: DeleteMark) -> dict[str, Any]:
         """Return those fields of ``Machine`` that are the same in both APIs."""
-        status, facts = self.status, super().facts(mark)
-        health = condition_of(status.conditions, "NodeHealthy")
+        status, facts = self.status, super().shared_fields(mark)
+        health = first_condition(status.conditions, "NodeHealthy")
         facts["has_node"] = status.node_ref.name is not None
         facts["ready"] = health is None or health.status != "False"
         # A machine has the phase Running from its node's registration on. ``lastUpdated`` is the time when the phase
@@ -163,7 +167,7 @@ class MachineWithPhase(MachineObject, frozen=True):
             facts["joined_at"] = moment_of(status.last_updated)
         return facts
 
-    def failed(self, failure: MachineFailure | None, *, for_good: bool) -> dict[str, Any]:
+    def failure_fields(self, failure: MachineFailure | None, *, for_good: bool) -> dict[str, Any]:
         """Return the fields of ``Machine`` about the failure that the status reports.
 
         While the machine's controller still launches it, a text without a known cause is no failure: hosts that are

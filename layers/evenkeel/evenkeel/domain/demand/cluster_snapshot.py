@@ -1,7 +1,7 @@
 """The nodes and pods of a simulation. Every change can be reverted."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from evenkeel.domain.demand import filters
 from evenkeel.domain.demand.node_info import ANY_AMOUNT, NodeInfo, Shape, shape_of
@@ -110,10 +110,10 @@ class ClusterSnapshot:
 
     def depends_on_others(self, pod_group: PodGroup) -> bool:
         """Return True if placed pods of any group affect where this group fits, apart from the resources they use."""
-        return pod_group.depends_on_others or (bool(self._rules.anti_terms) and bool(self._rules.of(pod_group)))
+        return pod_group.counts_others or (bool(self._rules.anti_terms) and bool(self._rules.of(pod_group)))
 
     def is_repelled_beyond_hosts(self, pod_group: PodGroup) -> bool:
-        """Return True if a term of anti-affinity, of the group or of placed pods, covers more than a host."""
+        """Return True if anti-affinity of placed pods keeps the group out of more than a host."""
         return bool(self._rules.anti_terms) and any(rule.repels_beyond_host for rule in self._rules.of(pod_group))
 
     def failing_filter(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
@@ -130,7 +130,7 @@ class ClusterSnapshot:
             or (self._volume_restrictions(pod_group) if volumes.exclusive else None)
             or (filters.node_volume_limits(pod_group, node_info) if volumes.drivers or volumes.shared else None)
             or (filters.volume_binding(pod_group, node_info) if volumes.reaches else None)
-            or (self._rejected_by_others(pod_group, node_info) if self.depends_on_others(pod_group) else None)
+            or self._rejected_by_others(pod_group, node_info)
         )
 
     def rejections(self, classes: PodGroupClasses, node_info: NodeInfo) -> dict[PodGroup, Reason]:
@@ -163,7 +163,7 @@ class ClusterSnapshot:
         return pod_group.by_shape or self._room_beside(pod_group, node_info, 1) > 0
 
     def _accepts(self, pod_group: PodGroup, node_info: NodeInfo) -> bool:
-        """Return True if a node accepts the pods of a group by its labels and taints."""
+        """Return True if a node accepts the pods of a group by its labels, its taints and the pods' volumes."""
         accepted = node_info.shape.accepts.get(pod_group.selects)
         if accepted is None:
             accepted = not (
@@ -197,8 +197,22 @@ class ClusterSnapshot:
         """Add as many pods of a group to a node as fit, at most ``wanted``. Return the number of added pods."""
         return self.fill(pod_group, (node_info,), wanted)
 
+    def fill_in_rounds(self, pod_group: PodGroup, node_infos: Sequence[NodeInfo], wanted: int) -> int:
+        """Fill nodes until a pass places no pod. Return the number added.
+
+        Once a pod with spread constraints or affinity is placed, the next pod may fit nodes that rejected it before
+        (kubernetes/autoscaler#8181).
+        """
+        added = 0
+        while added < wanted and (more := self.fill(pod_group, node_infos, wanted - added)):
+            added += more
+        return added
+
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
-        """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
+        """Add up to ``wanted`` pods of a group in one pass, to each node as many as it takes. Return the number added.
+
+        Pods that spread, or that need other pods, may then fit an earlier node: ``fill_in_rounds``.
+        """
         cpu, memory, left = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT, wanted
         selects, by_shape = pod_group.selects, pod_group.by_shape
         rules = self._rules.of(pod_group) if self._rules.anti_terms or not pod_group.is_plain else ()

@@ -31,7 +31,7 @@ class PodGroup:
     memory: int = field(init=False)
     rest: tuple[tuple[str, int], ...] = field(init=False)  # the request without cpu and memory
     by_node: bool = field(init=False)  # True: the pods can select single nodes of one shape
-    depends_on_others: bool = field(init=False)  # True: other pods decide whether the pods fit
+    counts_others: bool = field(init=False)  # True: a rule or an exclusive claim of the pods counts other pods
     in_rounds: bool = field(init=False)  # True: once a pod is placed, the pods may fit nodes that rejected them
     # True: only the node's shape, cpu, memory and number of pods, and other pods, can reject a pod.
     by_shape: bool = field(init=False)
@@ -48,11 +48,11 @@ class PodGroup:
         )
         needs = self.needs
         self.in_rounds = bool(self.spread or needs.affinity)
-        self.depends_on_others = self.in_rounds or bool(needs.anti_affinity or self.volumes.exclusive)
+        self.counts_others = self.in_rounds or bool(needs.anti_affinity or self.volumes.exclusive)
         volumes = self.volumes
         attached = volumes.drivers or volumes.shared
         self.by_shape = not (self.by_node or self.rest or self.ports or attached or volumes.exclusive)
-        self.is_plain = self.by_shape and not self.depends_on_others
+        self.is_plain = self.by_shape and not self.counts_others
 
 
 class PodGroupClasses:

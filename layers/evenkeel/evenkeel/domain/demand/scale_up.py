@@ -494,15 +494,9 @@ class _ScaleUp:
         return placed
 
     def _fill_all(self, pod_group: PodGroup, packing: _Packing, wanted: int) -> int:
-        """Place pods on new and existing nodes, in rounds, until a round places no pod. Return the number placed.
-
-        Once a pod with spread constraints or affinity is placed, the next pod may fit nodes that rejected it before
-        (kubernetes/autoscaler#8181).
-        """
-        placed, usable = 0, self._memory.usable_nodes(pod_group, [*packing.roomy, *packing.others])
-        while placed < wanted and (more := self._snapshot.fill(pod_group, usable, wanted - placed)):
-            placed += more
-        return placed
+        """Place pods on new and existing nodes, in rounds. Return the number placed."""
+        usable = self._memory.usable_nodes(pod_group, [*packing.roomy, *packing.others])
+        return self._snapshot.fill_in_rounds(pod_group, usable, wanted)
 
     def _open_node(self, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
         """Add a node in the smallest zone where a pod fits it. Return its number of pods; 0: no node was added."""

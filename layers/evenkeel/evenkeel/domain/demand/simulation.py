@@ -114,12 +114,10 @@ class Simulation:
             is_placed = False
             for pod_group in order:
                 nodes = usable(pod_group, node_infos)
-                more = self.snapshot.fill(pod_group, nodes, left[pod_group])
+                fill = self.snapshot.fill_in_rounds if pod_group.spread else self.snapshot.fill
+                more = fill(pod_group, nodes, left[pod_group])
                 left[pod_group] -= more
                 is_placed |= more > 0
-                while more and pod_group.spread:  # a placed pod may change which nodes the next pod fits
-                    more = self.snapshot.fill(pod_group, nodes, left[pod_group])
-                    left[pod_group] -= more
             order = [group for group in order if left[group] and group.in_rounds]
             if not is_placed:
                 break

@@ -16,7 +16,7 @@ _Value = TypeVar("_Value")
 
 
 class Part:
-    """A part of a pool's plan, or of its stored state."""
+    """A part of an observation, of a pool's plan, or of its stored state."""
 
     @property
     def blocks_restore(self) -> bool:
@@ -75,7 +75,7 @@ class Parts(dict[type[Any], Any]):
 
 @dataclass(frozen=True, kw_only=True)
 class Setting(Generic[_Value]):
-    """A setting of a pool. An annotation, the record's pool or the record itself sets it, in this order."""
+    """A setting. An annotation, the record's pool or the record sets it, in this order. A cluster has no annotations."""
 
     name: str  # the field of the record; the annotation has the same name, with hyphens
     read: Callable[[object], _Value]  # raises BadValueError

@@ -87,15 +87,12 @@ def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]
     the restored maximum deletes no node.
     """
     policy, now, before = check.policy, check.now, planned.next_state.parts.of(Relief)
-    is_requested = SHOOT_RELIEF.of(policy.settings.own)
-    if before is None and not is_requested:
-        return planned, None
     restored = is_restored(planned.id, policy)
-    on = is_requested and not restored
-    if (before is None and not on) or not (
-        planned.mode.judged or restored
-    ):  # the list of groups may be incomplete, so the relief remains unchanged
+    on = SHOOT_RELIEF.of(policy.settings.own) and not restored
+    if before is None and not on:
         return planned, None
+    if not planned.mode.judged and not restored:
+        return planned, None  # the list of groups may be incomplete, so the relief remains unchanged
     relief = _watched(planned, before, check.state.groups, now, on=on)
     if relief is None:
         return (planned if before is None else _storing(planned, None)), None
@@ -171,7 +168,7 @@ def _only_owner(planned: PoolPlan) -> OwnerRef | None:
 
 
 def _copied(planned: PoolPlan) -> int:
-    """Return the maximum that the Worker has copied from the Shoot. This copy limits replicas."""
+    """Return the maximum that the Worker has copied from the Shoot, which limits replicas; 0: there is no Worker."""
     return next(
         (plan.group.owner.numbers.bounds.max for plan in planned.groups if plan.group.owner.numbers is not None), 0
     )
@@ -200,7 +197,7 @@ class _Case:
     shoot: Shoot
     worker: ShootWorker
     now: datetime
-    on: bool
+    on: bool  # False: relief is off, or the pool is being restored; Evenkeel then only keeps nodes and restores
 
     @property
     def place(self) -> str:
@@ -378,14 +375,15 @@ class _Case:
     def _step(self, relief: Relief, number: int) -> ReliefStep:
         """Return the write, with the relief to store before it and after it."""
         found = self.worker.maximum
-        begun = relief if relief.begun else replace(relief, owner=_id_of(self.shoot, self.worker), user_max=found)
-        is_ours = number != begun.user_max
+        started = relief if relief.begun else replace(relief, owner=_id_of(self.shoot, self.worker), user_max=found)
+        is_ours = number != started.user_max
+        # Until the write arrives, the Shoot has the number that was found. The next check must not treat the users'
+        # maximum as a revert.
+        last_known = started.last_known if found != started.user_max else None
         before = replace(
-            begun,
-            ours=tuple(dict.fromkeys((*begun.ours, number))) if is_ours else begun.ours,
-            # Until the write arrives, the Shoot has the users' maximum. The next check must not treat the users'
-            # maximum as a revert.
-            last_known=begun.last_known if is_ours and found != begun.user_max else None if is_ours else number,
+            started,
+            ours=tuple(dict.fromkeys((*started.ours, number))) if is_ours else started.ours,
+            last_known=last_known if is_ours else number,
             written_at=self.now,
             restored=not is_ours,
         )

@@ -28,7 +28,7 @@ from evenkeel.adapters.kubernetes.machine_object import (
     DeleteMark,
     MachineWithPhase,
     StatusWithPhase,
-    condition_of,
+    first_condition,
 )
 from evenkeel.adapters.kubernetes.objects import (
     ZONE_LABEL,
@@ -105,7 +105,7 @@ class _StatusOfV1beta1(StatusWithPhase, frozen=True):
     failure_message: str | None = None
 
     def launched(self) -> Condition | None:
-        condition = condition_of(self.conditions, "InfrastructureReady")
+        condition = first_condition(self.conditions, "InfrastructureReady")
         return condition if condition is not None and condition.status == "True" else None
 
     def failure(self) -> MachineFailure | None:
@@ -117,7 +117,7 @@ class _StatusOfV1beta1(StatusWithPhase, frozen=True):
         """
         if self.failure_message is not None:
             return failure_of(self.failure_reason, self.failure_message, None)
-        condition = condition_of(self.conditions, "InfrastructureReady")
+        condition = first_condition(self.conditions, "InfrastructureReady")
         if condition is None or condition.status != "False":
             return None
         failed = condition.severity == "Error" or condition.reason.endswith(("Failed", "Error"))
@@ -143,8 +143,8 @@ class _Machine(MachineWithPhase, frozen=True):
         launched = new.launched() or old.launched()
         for_good = new.failure_message is not None or old.failure_message is not None
         return Machine(
-            **self.facts(mark),
-            **self.failed(new.failure() or old.failure(), for_good=for_good),
+            **self.shared_fields(mark),
+            **self.failure_fields(new.failure() or old.failure(), for_good=for_good),
             launched_at=moment_of(launched.last_transition_time) if launched else None,
         )
 

@@ -101,7 +101,7 @@ class _Machine(MachineObject, frozen=True):
         has_node = phase in ("Running", "Unknown")
         launched_at = moment_of(operation.last_update_time) if creation == "Successful" else None
         return Machine(
-            **self.facts(mark),
+            **self.shared_fields(mark),
             has_node=has_node,
             ready=phase != "Unknown",
             launched_at=launched_at,

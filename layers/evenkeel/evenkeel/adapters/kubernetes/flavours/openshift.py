@@ -20,7 +20,7 @@ from evenkeel.adapters.kubernetes.machine_object import (
     DeleteMark,
     MachineWithPhase,
     StatusWithPhase,
-    condition_of,
+    first_condition,
 )
 from evenkeel.adapters.kubernetes.objects import (
     ZONE_LABEL,
@@ -84,11 +84,11 @@ class _Machine(MachineWithPhase, frozen=True):
 
     def read(self, mark: DeleteMark, now: datetime) -> Machine:  # noqa: ARG002
         """Return the machine."""
-        creation = condition_of(self.status.provider_status.conditions, "MachineCreation") or Condition()
+        creation = first_condition(self.status.provider_status.conditions, "MachineCreation") or Condition()
         changed_at = creation.last_transition_time
         return Machine(
-            **self.facts(mark),
-            **self.failed(self._failure(creation), for_good=self.status.error_message is not None),
+            **self.shared_fields(mark),
+            **self.failure_fields(self._failure(creation), for_good=self.status.error_message is not None),
             launched_at=moment_of(changed_at) if creation.status == "True" else None,
         )
 

@@ -83,7 +83,7 @@ class Marker:
         for machine, item in staying:
             # Gardener's mark does not name its author. A machine on which a mark remains would be deleted instead of a
             # machine in ``names``.
-            is_ours = mark.is_ours or machine.name in ours
+            is_ours = mark.names_author or machine.name in ours
             if machine.name not in names and is_ours and mark.is_set_on(item):
                 self._set_mark(group, item, None)
         targets = [(machine, item) for machine, item in staying if machine.name in names]
