@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
-from evenkeel.adapters.kubernetes.read.machines import read_machine, with_machines
+from evenkeel.adapters.kubernetes.read.machines import with_machines
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.groups import Machine, NodeGroup
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan
@@ -76,16 +76,21 @@ def zones(draw: st.DrawFn) -> Pool:
         (member,), _ = read_groups(Listing(flavour=GARDENER, objects={"MachineDeployment": [scalable]}))
         group = member.group
         if group.requested != group.running or draw(st.booleans()):
-            group = with_machines(group, [read_machine(GARDENER, item, NOW) for item in items])
+            group = with_machines(group, read(items))
         groups.append(group)
         machines[group.key.name] = items
     return groups, machines
 
 
+def read(items: list[Object]) -> list[Machine]:
+    api = GARDENER.machines
+    return [api.read(item).read(api.mark, NOW) for item in items]
+
+
 def gone(planned: GroupPlan, items: list[Object]) -> list[str]:
     """The kinds of machines that machine-controller-manager deletes once they are marked and replicas are lowered."""
     names = deletion_candidates(
-        [read_machine(GARDENER, item, NOW) for item in items],
+        read(items),
         planned.requested,
         may_remove_running=planned.removal.may_remove_running,
         provision_timeout=planned.provision_timeout,
@@ -134,7 +139,7 @@ def test_no_healthy_node_is_deleted_for_a_preserved_machine(
 
 
 def _listed(group: NodeGroup, machines: dict[str, list[Object]]) -> NodeGroup:
-    return with_machines(group, [read_machine(GARDENER, item, NOW) for item in machines[group.key.name]])
+    return with_machines(group, read(machines[group.key.name]))
 
 
 @given(pool=zones(), waits=st.integers(0, 600))

@@ -75,7 +75,7 @@ class Parts(dict[type[Any], Any]):
 
 @dataclass(frozen=True, kw_only=True)
 class Setting(Generic[_Value]):
-    """A setting. An annotation, the record's pool or the record sets it, in this order. A cluster has no annotations."""
+    """A setting. An annotation, the record's pool or the record sets it, in that order. A cluster has no annotation."""
 
     name: str  # the field of the record; the annotation has the same name, with hyphens
     read: Callable[[object], _Value]  # raises BadValueError
