@@ -316,7 +316,7 @@ def _ineffective_columns(seeds: int) -> dict[str, int]:
     """Return ordered nodes and remaining pending pods of random worlds."""
     total: Counter[str] = Counter()
     for seed in range(seeds):
-        world = stories.ExpectedNodes(seed).play()
+        world = stories.ExpectedNodesStory(seed).play()
         total["ordered"] += world.ordered
         total["pods pending in the end"] += len(world.waiting())
     return {name: total[name] for name in ("ordered", "pods pending in the end")}

@@ -45,13 +45,13 @@ class Story(Generic[W]):
     def happened(self) -> Counter[str]:
         return self.script.happened
 
-    def rest(self, checks: int, calm: int, let_go: Callable[[W], bool] = lambda _: True) -> None:
+    def rest(self, checks: int, calm: int, helps: Callable[[W], bool] = lambda _: True) -> None:
         """Run until nothing is written and no clock runs, for so many checks in turn."""
         world, quiet = self.world, 0
         for _ in range(checks):
             summary = world.run()
             is_quiet = summary is not None and not summary.written and not world.clocks()
-            quiet = quiet + 1 if let_go(world) and is_quiet else 0
+            quiet = quiet + 1 if helps(world) and is_quiet else 0
             if quiet > calm:
                 return
             world.pass_time(2 * MINUTE)
@@ -122,15 +122,15 @@ class DemandStory(Story[World]):
             world.pass_time(timedelta(seconds=chance.choice([15, 60, 60, 240])))
         world.slow, world.unread = False, None
         for app in world.apps.values():
-            # A pod that nobody may evict comes onto a node that has not been cordoned yet.
+            # A pod that no drain may evict comes onto a node that is not cordoned yet.
             app.budget = app.budget or None
-        self.rest(120, 4, self._let_go)
+        self.rest(120, 4, self._help)
         return world.wrong()
 
-    def _let_go(self, world: World) -> bool:
-        """Return True if no node is being drained. A drain has no end while a budget lets none go: a person helps.
+    def _help(self, world: World) -> bool:
+        """Let a person end drains that a budget holds, and contests of replicas.
 
-        So does the person who raised replicas so often that they are no longer written.
+        Return True if no node is being drained.
         """
         drained = world.cordoned & set(world.node_names())
         self._loosen(drained)
@@ -353,7 +353,7 @@ def _daemon_changes(world: World, chance: random.Random) -> None:
         world.daemons["agent"] = chance.choice([100, 200, 400])
 
 
-class ExpectedNodes(Story[World]):
+class ExpectedNodesStory(Story[World]):
     """New nodes are as expected, and much else happens: demand, outages, workers that die."""
 
     def __init__(self, seed: int) -> None:
@@ -666,7 +666,7 @@ def fixed_at_each_minute(world: World, minutes: int) -> list[int]:
         before, fixed = played.waiting(), played.clock.now()
         for machines in played.cluster.machines.values():
             played.shapes = {**dict.fromkeys(machines, _UNREADY), **played.shapes}
-        played.make(Shape())
+        played.new_nodes_are(Shape())
         while len(played.waiting()) == len(before) and played.clock.now() - fixed < HOUR:
             played.live_for(MINUTE)
         waits.append(math.ceil((played.clock.now() - fixed) / MINUTE))
@@ -684,7 +684,7 @@ def _no_daemon(world: World) -> None:
 
 
 def _bootstrap(world: World) -> None:
-    world.make(Shape())
+    world.new_nodes_are(Shape())
 
 
 _FAST, _PLAIN, _UNREADY = Shape(labels=LABEL), Shape(), Shape(ready=False)

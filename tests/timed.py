@@ -32,23 +32,24 @@ class Who(StrEnum):
 
 
 class Timetable:
-    """What happens at which second, once or again and again."""
+    """What happens at which time, once or again and again, in the caller's unit."""
 
     def __init__(self) -> None:
         self._once: list[tuple[int, Callable[[], object]]] = []
         self._again: list[tuple[int, int, Callable[[], object]]] = []
 
-    def at(self, second: int, act: Callable[[], object]) -> None:
-        self._once.append((second, act))
+    def at(self, time: int, act: Callable[[], object]) -> None:
+        self._once.append((time, act))
 
-    def every(self, seconds: int, act: Callable[[], object], first: int = 0) -> None:
-        self._again.append((seconds, first, act))
+    def every(self, period: int, act: Callable[[], object], first: int = 0) -> None:
+        """Repeat an act at ``first`` of each period. A caller that skips times must not skip these."""
+        self._again.append((period, first, act))
 
-    def happen(self, second: int) -> None:
+    def happen(self, time: int) -> None:
         """Let happen what is due: what happens once goes first."""
-        due = [act for when, act in self._once if when <= second]
-        self._once = [(when, act) for when, act in self._once if when > second]
-        due += [act for seconds, first, act in self._again if second % seconds == first]
+        due = [act for when, act in self._once if when <= time]
+        self._once = [(when, act) for when, act in self._once if when > time]
+        due += [act for period, first, act in self._again if time % period == first]
         for act in due:
             act()
 
@@ -117,8 +118,9 @@ def worker(store: ActionStore, clusters: Clusters, clock: Clock, queue: Queue, *
 
 
 class TimedWorld:
-    """Our functions beside clusters, second by second: a script, scans, failures that arrive, one check per cluster.
+    """Evenkeel's functions beside clusters, second by second.
 
+    There are a timetable, scans, failures that arrive, and one check of a cluster at a time.
     ``checks`` are the second and the cluster of each check.
     """
 
@@ -132,7 +134,7 @@ class TimedWorld:
         names: Iterable[str] = ("demo",),
     ) -> None:
         self.clock, self.store, self.names = clock, store, names
-        self.second, self.script = 0, Timetable()
+        self.second, self.timetable = 0, Timetable()
         self.queue = TimedQueue(clock)
         self.receive = RecordFailure(store=store, queue=self.queue, clock=clock)
         self.rebalance = worker(store, clusters, clock, self.queue)
@@ -143,15 +145,15 @@ class TimedWorld:
     def pass_time(self, time: timedelta) -> None:
         self.clock.at += time
 
-    def live(self, seconds: int = 1) -> None:
-        """Let time pass without our functions."""
+    def without_evenkeel(self, seconds: int = 1) -> None:
+        """Let time pass without Evenkeel's functions."""
         self.second += seconds
         self.pass_time(timedelta(seconds=seconds))
-        self.script.happen(self.second)
+        self.timetable.happen(self.second)
 
     def step(self, seconds: int = 1) -> None:
         """Let time pass, and carry out the scan, the events and the checks that are due then."""
-        self.live(seconds)
+        self.without_evenkeel(seconds)
         if self._who is Who.NOBODY:
             return
         if self.second % 60 == 0:

@@ -253,7 +253,7 @@ class World:
         self.lists_daemons = lists_daemons
         self._named = 0
         # -- what machines become
-        self.make(makes or Shape())
+        self.new_nodes_are(makes or Shape())
         given = dict(zip("abcdefgh", shapes, strict=False))
         self.shapes = {name: given.get(self.zone_of(name), Shape()) for name in self.cluster.nodes()}
         self.joined: dict[str, datetime] = {}  # name of a new node -> when it registered
@@ -400,7 +400,7 @@ class World:
 
     # -- people and tools
 
-    def make(self, shape: Shape) -> None:
+    def new_nodes_are(self, shape: Shape) -> None:
         """Let new machines become such nodes."""
         self.shape_of: Callable[[str], Shape] = lambda _zone: shape
 
@@ -456,7 +456,7 @@ class World:
             order = sorted(staying, key=lambda machine: (not machine.marked, machine.has_node, self.chance.random()))
             for machine in order[: max(0, len(staying) - each.requested)]:
                 if not machine.marked and machine.has_node:
-                    self.faults.append(f"{machine.name} was taken, and nobody had named it")
+                    self.faults.append(f"{machine.name} was removed without a mark")
                 self.cluster.set(key, machine.name, deleting=True, deleting_since=self.clock.now())
             for machine in list(self.cluster.machines[key].values()):
                 if machine.deleting:
@@ -614,7 +614,7 @@ class World:
             self.pass_time(apart)
 
     def until(self, is_so: Callable[[], bool], most: int) -> int:
-        """Return after how many checks it is so, if that is after so many at most."""
+        """Return the number of checks until it is so. Fail after ``most``."""
         for number in range(most):
             if is_so():
                 return number

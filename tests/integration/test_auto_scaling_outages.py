@@ -77,8 +77,8 @@ class _Play(TimedWorld):
         )
         super().__init__(stage.clusters, stage.clock, stage.store, who=who)
         self.second = -1  # cluster-autoscaler and the scans begin with the first step
-        self.script.at(APPEAR, self._begin)
-        self.script.every(outage.loop, lambda: self._autoscaler.step(stage.clock.now()))
+        self.timetable.at(APPEAR, self._begin)
+        self.timetable.every(outage.loop, lambda: self._autoscaler.step(stage.clock.now()))
         stage.api.log.listeners.append(self._report)
 
     def _begin(self) -> None:

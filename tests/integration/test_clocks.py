@@ -71,7 +71,7 @@ def play_skewed(outage: Outage, skews: Skews, *, ends: int, horizon: int) -> tup
         horizon: Seconds that are played.
     """
     play = _Skewed(outage, skews)
-    play.script.at(outage.appear + ends, lambda: play.shortage.limits.update(dict.fromkeys(play.zones)))
+    play.timetable.at(outage.appear + ends, lambda: play.shortage.limits.update(dict.fromkeys(play.zones)))
     while play.since < horizon:
         play.step()
     running = sum(view.running for view in play.cluster.groups())

@@ -1,6 +1,6 @@
-"""No shortage of machines ends with fewer nodes, or later, with events than without, or with Evenkeel than without.
+"""No outage ends worse with events than with scans alone, or worse with Evenkeel than without it.
 
-A shortage is played in virtual time, with events, by scans alone and without Evenkeel.
+An outage is played in virtual time, with events, by scans alone and without Evenkeel.
 """
 
 import random
@@ -29,7 +29,7 @@ from tests.timed import Who
 from tests.workloads import node, pod
 
 POOL, MAXIMUM = "workers", 12
-#: seconds of a step once things hardly happen, and since when
+#: seconds of a step once things hardly happen, and since when; the step divides each period of the timetable
 _LONG_STEP, _LONG_AFTER = 5, 300
 #: the moment within the minute of scans at which the pods appear, and that of Cluster Autoscaler's loops
 _APPEAR = 13
@@ -67,7 +67,7 @@ class Result:
     met: bool
     surplus: int  # nodes and orders beyond what pods want, at the worst moment
     most: int  # nodes and orders, at the worst moment
-    killed: tuple[str, ...]  # machines with a node that went although nobody had scaled down
+    killed: tuple[str, ...]  # machines with a node that were deleted, although the autoscaler does not scale down
     checks: int
     patches: int
     away_from: int | None = None  # seconds from the pods to the absence of the API server
@@ -106,13 +106,13 @@ class _Shortage(Cloud):
 class Play(SandboxWorld):
     """One outage, second by second.
 
-    ``view``: Evenkeel may read the pods. ``reports``: it reads the autoscaler's status. ``away_from``: when the API
-    server goes away where Evenkeel releases nothing. ``restarts_at``: when the autoscaler starts anew, and forgets its
-    backoffs. ``in_flight``: seconds until a write of the autoscaler arrives; ``adds``: it raises what it finds then,
-    and does not set what it wanted. All three in seconds from the pods.
-    ``window`` seconds pass between a check and its first patch, its first delete mark or the patch after the marks, as
-    ``window_before`` says; the controllers and the autoscaler live on meanwhile. ``at_once``: the controllers act right
-    after each patch of ours.
+    ``view``: Evenkeel may read the pods. ``reports``: it reads the autoscaler's status.
+    ``away_from``: seconds from the pods until the API server goes away. None: right after Evenkeel releases replicas.
+    ``restarts_at``: seconds from the pods until the autoscaler restarts and forgets its backoffs.
+    ``in_flight``: how many seconds a write of the autoscaler takes. ``adds``: such a write adds to the replicas that it
+    finds then.
+    ``window``: how many seconds pass in a run, before the patch that ``window_before`` names. The controllers and the
+    autoscaler act meanwhile. ``at_once``: the controllers act right after each patch of Evenkeel.
     """
 
     def __init__(
@@ -150,13 +150,13 @@ class Play(SandboxWorld):
         self.cluster.cloud = self.controllers.cloud = self.shortage
         self.killed: list[str] = []
         self._has_released = self._marked = False
-        self._slipped = True
+        self._window_is_over = True
         self._stepped, self._known, self._views = self.clock.at, -1, self.cluster.groups()
         self.api.before.append(self._before)
         self.api.after.append(self._after)
         self._watch_deletions()
         self._prepare_autoscaler(reports=reports, restarts_at=restarts_at, in_flight=in_flight, adds=adds)
-        self.script.at(outage.appear, self._pods_appear)
+        self.timetable.at(outage.appear, self._pods_appear)
 
     def opened(self, clusters: WirelessClusters) -> Any:
         return _Reachable(self, clusters)
@@ -173,7 +173,7 @@ class Play(SandboxWorld):
     def _pods_appear(self) -> None:
         self.cluster.set_demand(POOL, self.outage.pods)
         self.shortage.hiccup = bool(self.outage.refuses_for)
-        self.script.at(self.outage.appear + self.outage.refuses_for, self._hiccup_ends)
+        self.timetable.at(self.outage.appear + self.outage.refuses_for, self._hiccup_ends)
 
     def _hiccup_ends(self) -> None:
         self.shortage.hiccup = False
@@ -226,14 +226,14 @@ class Play(SandboxWorld):
                 if bounds is not None and wanted <= bounds.max:
                     self.objects.scale(*key, wanted, manager="cluster-autoscaler")
 
-            self.script.at(self.second + in_flight, land)
+            self.timetable.at(self.second + in_flight, land)
             return True
 
         self.objects.scale = scale_unless_away  # type: ignore[method-assign]
         autoscaler._write_size = write_later  # type: ignore[method-assign]
         if restarts_at is not None:
-            self.script.at(self.outage.appear + restarts_at, autoscaler._start)
-        self.script.every(self.outage.loop, lambda: autoscaler.step(self.clock.at))
+            self.timetable.at(self.outage.appear + restarts_at, autoscaler._start)
+        self.timetable.every(self.outage.loop, lambda: autoscaler.step(self.clock.at))
 
     def workload(self) -> Workload:
         """Pods and nodes: one pod fills a node."""
@@ -253,19 +253,19 @@ class Play(SandboxWorld):
 
     # -- what happens while a run is under way
     def check(self, cluster: str, why: str) -> None:
-        self._slipped, self._marked = self.window == 0, False
+        self._window_is_over, self._marked = self.window == 0, False
         super().check(cluster, why)
 
     def _before(self, request: Request) -> None:
-        if self._slipped or request.method != "PATCH" or request.manager != "evenkeel":
+        if self._window_is_over or request.method != "PATCH" or request.manager != "evenkeel":
             return
         marks = "/machines/" in request.path
         due = {"first patch": True, "first mark": marks, "patch after marks": self._marked and not marks}
         self._marked |= marks
         if due[self.window_before]:
-            self._slipped = True
+            self._window_is_over = True
             for _ in range(self.window):
-                self.live()
+                self.without_evenkeel()
 
     def _after(self, request: Request) -> None:
         if request.method != "PATCH" or request.manager != "evenkeel":
@@ -277,8 +277,8 @@ class Play(SandboxWorld):
             self.controllers.step(self.clock.at)
 
     # -- time
-    def live(self, seconds: int = 1) -> None:
-        super().live(seconds)
+    def without_evenkeel(self, seconds: int = 1) -> None:
+        super().without_evenkeel(seconds)
         if not self.is_away:
             self._reconcile()
 
@@ -385,7 +385,10 @@ def away(flavour: str, boot: int) -> list[Outage]:
 
 
 def ways(outage: Outage) -> dict[str, Result]:
-    """Play an outage with the API server away: with a view of the pods, without, by scans, without Evenkeel."""
+    """Play an outage with the API server away in six ways.
+
+    Evenkeel acts with or without a view and status, by scans alone, or not at all.
+    """
     seen = Play(outage, Who.EVENTS, view=True).run()
     return {
         "with a view": seen,
@@ -411,7 +414,7 @@ def three_ways(outage: Outage) -> dict[Who, Result]:
 
 
 def worse(results: dict[Who, Result]) -> list[str]:
-    """Return comparisons that got worse: fewer nodes, or as many later, with events or with Evenkeel."""
+    """Return the pairs of which the first, with more of Evenkeel, ends with fewer nodes or later."""
     pairs = ((Who.EVENTS, Who.SCANS), (Who.EVENTS, Who.NOBODY), (Who.SCANS, Who.NOBODY))
     return [f"{one} is worse than {other}" for one, other in pairs if results[one].rank > results[other].rank]
 

@@ -68,7 +68,7 @@ class Contested(SandboxWorld):
         self.original = {zone: self.bounds(zone) for zone in ZONES}
         if dead:
             self.cloud.exhaust_zone(ZONES[0])
-        self.script.every(10, lambda: self.cluster.step(self.clock.at))
+        self.timetable.every(10, lambda: self.cluster.step(self.clock.at))
 
     def put_back_bounds(self) -> None:
         """Write the bounds of a GitOps tool's repository."""
@@ -88,7 +88,7 @@ class Contested(SandboxWorld):
 
     def two_hours(self, gitops: Callable[[], None] = lambda: None) -> tuple[Counted, "Contested"]:
         """Live through two hours in which a GitOps tool acts every half minute."""
-        self.script.every(30, gitops, first=7)
+        self.timetable.every(30, gitops, first=7)
         return two_hours(self, lambda: self.patches), self
 
 
@@ -144,8 +144,8 @@ def events(clusters: int, number: int = 2000, seconds: int = 10) -> Counted:
         world.receive(failure)
 
     for count in range(share * seconds):
-        world.script.at(start + count // share, partial(notify, "a", names[count % clusters], f"a-{count}"))
-    world.script.at(another, lambda: notify("b", names[0], "b"))
+        world.timetable.at(start + count // share, partial(notify, "a", names[count % clusters], f"a-{count}"))
+    world.timetable.at(another, lambda: notify("b", names[0], "b"))
     counted = two_hours(world, lambda: sum(len(cluster.applied) for cluster in opened.values()))
     checked = next(second for second, name in world.checks if name == names[0] and second > another)
     counted.waited = checked - another

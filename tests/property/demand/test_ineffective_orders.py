@@ -21,7 +21,7 @@ from tests.stories import (
     CASES,
     LABEL,
     RED,
-    ExpectedNodes,
+    ExpectedNodesStory,
     fixed_at_each_minute,
     ordering,
     per_hour,
@@ -197,7 +197,7 @@ def test_runs_that_die_repeat_no_ineffective_order() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_pod_waits_where_nodes_are_as_expected(seed: int) -> None:
-    world = ExpectedNodes(seed).play()
+    world = ExpectedNodesStory(seed).play()
     assert not world.waiting()
     assert incident_of(world) is None
 
