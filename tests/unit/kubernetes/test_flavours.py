@@ -56,7 +56,7 @@ class _Ship(MachineObject, frozen=True):
     def read(self, mark: DeleteMark, now: datetime) -> Machine:
         wreck = self.status.wreck
         failure = failure_of("Wrecked", wreck, self.status.wrecked) if wreck else None
-        return Machine(**self.facts(mark), has_node=self.status.sails, failure=failure)
+        return Machine(**self.shared_fields(mark), has_node=self.status.sails, failure=failure)
 
 
 FICTIONAL = Flavour(
