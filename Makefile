@@ -137,9 +137,10 @@ bench: setup build-host ## measure every figure of docs/: checks, load, outages,
 	@$(BIN)/python -m bench
 
 # A quiet machine measures alike: let nothing else run.
-figures: setup build-host ## renew bench/figures.json, and with it docs/design/figures.md and the bill
+figures: setup build-host ## renew bench/figures.json and docs/design/figures.md; copy the tables of `python -m bench bill` to docs/operate/cost.md
 	@rm -f build/figures.json
 	@$(BIN)/python -m bench quiet_check auto_scaling_check auto_scaling_accounts workload_view
+	@$(BIN)/python -m bench auto_scaling_accounts --groups 3
 	@$(BIN)/python -m bench load --clusters 10000 --outage 500 --hanging 100
 	@cp build/figures.json bench/figures.json
 	@$(BIN)/python docs/generate.py
