@@ -1,4 +1,4 @@
-"""The fields of Machine objects that Evenkeel reads. Each flavour adds the status of its own API."""
+"""The fields of Machine objects that Evenkeel reads. Each flavour adds the status of its API."""
 
 import re
 from collections.abc import Iterable

@@ -99,10 +99,10 @@ def learn(
     nodes: Mapping[GroupKey, Sequence[Node]],
     state: PoolState,
 ) -> tuple[PoolState, int]:
-    """Return the pool's state with the times of new machines, and how many new nodes have no usable times.
+    """Return the pool's state with the times of new machines. Also return how many new nodes have no usable times.
 
-    ``check`` has the states of the groups after the check. ``nodes`` has the nodes of each group. ``state`` is the
-    pool's next state without these times.
+    The states of the groups in ``check`` are those after the check. ``nodes`` has the nodes of each group. ``state`` is
+    the pool's next state without these times.
     """
     stored, untimed, learns = state.replicas, 0, pool.settings.timeout_mode == "auto"
     times, until = (dict(stored.provision_times), dict(stored.counted_until)) if learns else ({}, {})
