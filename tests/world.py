@@ -649,12 +649,16 @@ class World:
             found.append(f"{empty} are empty, and {spare} more than the minimum are there")
         return found
 
-    def left_open(self) -> list[str]:
-        """Return the marks, journals and memories that no run has closed."""
+    def left_open(self, marked_by_others: Collection[str] = ()) -> list[str]:
+        """Return the marks of Evenkeel, the journals and the memories that no run has closed."""
         machines = [machine for group in self.cluster.groups for machine in self.cluster.machines[group].values()]
         state = self.store.load("demo").state
         return [
-            *(f"{machine.name} carries a mark" for machine in machines if machine.marked),
+            *(
+                f"{machine.name} carries a mark"
+                for machine in machines
+                if machine.marked and machine.name not in marked_by_others
+            ),
             *(f"{id} has an open journal" for id, each in state.pools.items() if each.move is not None),
             *(f"{id} remembers marks" for id, each in state.groups.items() if each.marked),
         ]
