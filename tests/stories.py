@@ -500,6 +500,7 @@ class Converging(World):
         super().__init__([App("shop", sum(nodes), CORES * 1000)], nodes=nodes, maximum=maximum, **given)
         self.maximum, self.expected, self.moved = maximum + surge, sum(nodes), 0
         self.paid: object = None  # the order of the step for which the autoscaler has removed a node
+        self.paid_unseen: str | None = None  # the group of that node, until a run has read it
         self.marked_by_others: set[str] = set()
         self.unseen: set[str] = set()  # groups to which the autoscaler has added nodes that no run has found running
 
@@ -519,6 +520,7 @@ class Converging(World):
         summary = super().run(life)
         if summary is not None:
             self.unseen -= {key for key, each in before.items() if each.running >= each.requested}
+            self.paid_unseen = None
         after = self.groups()
         if sum(each.requested for each in after.values()) > self.expected + 1:
             self.faults.append("more than one node above what was")
@@ -552,7 +554,10 @@ def _autoscaler_scales(world: Converging, chance: random.Random) -> bool:
         return False
     if wanted > found.requested:
         world.unseen.add(str(found.key))
-        world.expected += 1
+        if world.paid_unseen == str(found.key):
+            world.paid = world.paid_unseen = None  # its removal is undone before a run knows of it
+        else:
+            world.expected += 1
     elif str(found.key) in world.unseen:
         return False
     else:
@@ -561,6 +566,7 @@ def _autoscaler_scales(world: Converging, chance: random.Random) -> bool:
         world.marked_by_others.add(going.name)  # if a marked machine of Evenkeel's goes first, this mark stays
         if world.owes(str(found.key)) and world.step is not None:
             world.paid = world.step.order  # the autoscaler does, or undoes, the step itself, which counts once
+            world.paid_unseen = str(found.key)
         else:
             world.expected -= 1
     world.cluster.change(found.key, requested=wanted)
