@@ -84,6 +84,7 @@ def _split(cls: type, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
     return top, parts
 
 
+@cache
 def fields_of(cls: type) -> frozenset[str]:
     """The names that ``make`` takes."""
     return frozenset({field.name for field in dataclasses.fields(cls)} | _leaves(cls).keys())
