@@ -17,17 +17,7 @@ from evenkeel.domain.model.workload import Needs
 T = TypeVar("T")
 
 _PARTS: Mapping[type, tuple[str, ...]] = {
-    NodeGroup: (
-        "identity",
-        "status",
-        "unreadable",
-        "ours",
-        "managers",
-        "owner",
-        "options",
-        "template",
-        "annotations",
-    ),
+    NodeGroup: ("identity", "status", "unreadable", "ours", "managers", "owner", "options", "template", "annotations"),
     GroupOffer: ("options",),
     GroupState: ("failure", "arrivals", "contest"),
     Needs: ("resources",),

@@ -15,18 +15,7 @@ from evenkeel.application.operate import Operate
 from evenkeel.application.ports import sequentially
 from evenkeel.application.rebalancing.check import CheckClusters
 from evenkeel.domain.drill.drill import End
-from tests.crashing import (
-    BUSY,
-    FROZEN,
-    IDLE,
-    CheckedLife,
-    How,
-    KilledError,
-    Life,
-    Mortal,
-    Scene,
-    harmed_at,
-)
+from tests.crashing import BUSY, FROZEN, IDLE, CheckedLife, How, KilledError, Life, Mortal, Scene, harmed_at
 from tests.fakes import FakeBus, FakeQueue, plenty
 from tests.timed import worker
 
