@@ -297,11 +297,7 @@ def over_http(stage: Stage) -> Iterator[AwsServer]:
         session = SessionAt(server.url)
         kept = NodeGroups(random=lambda: 0.0)
         stage.clusters = AutoScalingClusters(
-            session=session,
-            clock=stage.clock,
-            drainer=no_workload,
-            node_groups=kept,
-            decisions=stage.decisions,
+            session=session, clock=stage.clock, drainer=no_workload, node_groups=kept, decisions=stage.decisions
         )
         yield server
 

@@ -318,13 +318,7 @@ class InMemoryStore:
         del self._items[cluster][expired]
 
     def take_lease(
-        self,
-        cluster: str,
-        owner: str,
-        seen_token: int,
-        now: datetime,
-        expires: datetime,
-        writes: Collection[str] = (),
+        self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime, writes: Collection[str] = ()
     ) -> Lease:
         self._write("LEASE")
         held = self._leases.get(cluster)

@@ -138,10 +138,7 @@ def answers(api: AutoScaling) -> list[tuple[str, str]]:
             break
         request = {"NextToken": page["NextToken"]}
     dump = lambda value: json.dumps(value, default=lambda moment: moment.isoformat())  # noqa: E731
-    return [
-        ("groups.json", dump({"AutoScalingGroups": groups})),
-        ("activities.json", dump({"Activities": activities})),
-    ]
+    return [("groups.json", dump({"AutoScalingGroups": groups})), ("activities.json", dump({"Activities": activities}))]
 
 
 def week(pools: int = 1, days: int = 7) -> Scenario:

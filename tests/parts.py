@@ -17,17 +17,7 @@ from evenkeel.domain.model.workload import Needs
 T = TypeVar("T")
 
 _PARTS: Mapping[type, tuple[str, ...]] = {
-    NodeGroup: (
-        "identity",
-        "status",
-        "unreadable",
-        "ours",
-        "managers",
-        "owner",
-        "options",
-        "template",
-        "annotations",
-    ),
+    NodeGroup: ("identity", "status", "unreadable", "ours", "managers", "owner", "options", "template", "annotations"),
     GroupOffer: ("options",),
     GroupState: ("failure", "arrivals", "contest"),
     Needs: ("resources",),
@@ -84,6 +74,7 @@ def _split(cls: type, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
     return top, parts
 
 
+@cache
 def fields_of(cls: type) -> frozenset[str]:
     """The names that ``make`` takes."""
     return frozenset({field.name for field in dataclasses.fields(cls)} | _leaves(cls).keys())

@@ -3,9 +3,9 @@
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.domain.model.reasons import Rule
@@ -19,15 +19,11 @@ RECOVERY = 70 * MINUTE  # when the machine types of the drought are available ag
 ENDS = 6 * HOUR
 
 
-class _Ports:
-    """The ports of one Evenkeel, whose calls are steps of the life of its present run."""
+class _Clusters:
+    """Opens the cluster for one life, and lets the world judge each patch."""
 
-    def __init__(self, world: "World") -> None:
-        self.world, self.life = world, Life()
-
-    def step(self, name: str, call: Callable[[], Any], lost: Callable[[], Exception]) -> Any:
-        answer = self.life.step(name, call, lost)
-        return answer
+    def __init__(self, world: "World", life: Life) -> None:
+        self.world, self.life = world, life
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.world.run.evenkeel, name)
@@ -42,7 +38,7 @@ class _Ports:
             self.world.after()
 
         cluster.apply = applied
-        return Mortal(cluster, cast("Life", self), "cluster", ClusterUnavailableError)
+        return Mortal(cluster, self.life, "cluster", ClusterUnavailableError)
 
 
 class World:
@@ -58,25 +54,21 @@ class World:
         self.given: list[int] = []  # the second of each machine that a fallback has given
         # First pool with a return in progress -> its fallback, and the most nodes that both may request meanwhile.
         self.limits: dict[str, tuple[str, int]] = {}
-        self.held_at_most = 0
-        evenkeel = self.run.evenkeel
-        self.table = evenkeel.table
-        self.ports = _Ports(self)
-        store = Mortal(self.table, cast("Life", self.ports), "table")
-        evenkeel._rebalance = replace(evenkeel._rebalance, store=cast("Any", store), clusters=cast("Any", self.ports))
-        self._check = evenkeel.check
-        evenkeel.check = self.check  # type: ignore[method-assign]
+        self.table, self._check = self.run.evenkeel.table, self.run.evenkeel.check
+        self.run.evenkeel.check = self.check  # type: ignore[method-assign]
 
     def check(self) -> None:
         life = Life()
         if self.run.world.now < ENDS - 2 * HOUR and self.chance.random() < self.harm:
             life = Life(at=self.chance.randrange(30), how=self.chance.choice([How.BEFORE, How.AFTER, How.LOST]))
-        self.ports.life, seen = life, self.requested
+        evenkeel, seen = self.run.evenkeel, self.requested
+        ports: Any = {"store": Mortal(self.table, life, "table"), "clusters": _Clusters(self, life)}
+        evenkeel._rebalance = replace(evenkeel._rebalance, **ports)
         # A run that could not read its cluster has no plan, which the simulation reports as a RuntimeError.
         harms = () if life.at is None else (KilledError, EvenkeelError, RuntimeError)
         with contextlib.suppress(*harms):
             self._check()
-        self._check_over(seen)
+        self._check_over(seen if life.at is None else {})
 
     @property
     def requested(self) -> dict[str, int]:
@@ -119,6 +111,7 @@ class World:
             self.wrong["above PoolMaximum"] += self.requested[pool.name] > pool.max
 
     def _check_over(self, seen: Mapping[str, int]) -> None:
+        """Judge what is stored after a check, with the replicas before a check that came to no harm."""
         steps = self.steps
         self.limits = {first: limit for first, limit in self.limits.items() if first in steps}
         fallbacks = [step.order.fallback for step in steps.values() if step.order.fallback]
@@ -126,10 +119,9 @@ class World:
         if "bound" not in {pods.name for pods in self.scenario.pods}:
             self.wrong["an incident of nodes that a fallback took"] += any(one.not_reordered for one in incidents)
         self.wrong["two steps on one fallback"] += len(fallbacks) > len(set(fallbacks))
-        self.held_at_most = max(self.held_at_most, sum(self.held.values()))
-        for pool in self.scenario.pools if self.ports.life.at is None else ():
-            spare = max(0, seen[pool.name] - pool.min)
-            self.wrong["held more than it had"] += self.held.get(pool.name, 0) > spare
+        for pool, nodes in seen.items():
+            spare = max(0, nodes - self.scenario.pool_named(pool).min)
+            self.wrong["held more than it had"] += self.held.get(pool, 0) > spare
 
     def play(self) -> "World":
         record = self.run()

@@ -528,7 +528,7 @@ class Converging(World):
         self.moved += len(gave)
         if len(gave) > 1:
             self.faults.append("two nodes removed at once")
-        step = self.step
+        step = self.step if gave else None
         if gave and (step is None or before[step.order.destination].running < step.order.target_replicas):
             self.faults.append("a node removed before its successor ran")
         return summary
@@ -617,7 +617,9 @@ class ConvergenceStory(Story[Converging]):
             self.script.next(world, chance)
         world.takes, shop.budget = timedelta(0), None
         for _ in range(70):
-            world.live(1 if self._wrong() else 0, timedelta(seconds=75))
+            if not self._wrong():
+                break
+            world.live(1, timedelta(seconds=75))
         world.live(10, timedelta(seconds=75))
         return [*world.faults, *world.left_open(world.marked_by_others), *self._wrong()]
 

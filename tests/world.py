@@ -234,11 +234,7 @@ class World:
         self.minimum, self.maximum, self.takes = minimum, maximum, takes
         groups = [
             group(
-                "abcdefgh"[i],
-                count,
-                pool=pool,
-                template=promised or template(),
-                launched=count if instances else None,
+                "abcdefgh"[i], count, pool=pool, template=promised or template(), launched=count if instances else None
             )
             for pool in pools
             for i, count in enumerate(nodes)

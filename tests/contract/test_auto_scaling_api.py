@@ -401,10 +401,7 @@ class TestSimulated:
         eks.create_nodegroup(**ids, subnets=[simulated.subnet], nodeRole=ROLE, scalingConfig=scaling)
         simulated.settle()
         refused = _error(eks.update_nodegroup_config, **ids, scalingConfig={"minSize": 3})
-        assert refused == (
-            "InvalidParameterException",
-            "Minimum capacity 3 can't be greater than desired size 2",
-        )
+        assert refused == ("InvalidParameterException", "Minimum capacity 3 can't be greater than desired size 2")
         assert (
             _error(eks.update_nodegroup_config, **ids, scalingConfig={"maxSize": 1})[0] == "InvalidParameterException"
         )

@@ -20,12 +20,7 @@ from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.client import api as adapter_client
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS as FLAVOUR_DATA
-from evenkeel.application.errors import (
-    ClusterUnavailableError,
-    ConflictError,
-    RejectedError,
-    TooLargeError,
-)
+from evenkeel.application.errors import ClusterUnavailableError, ConflictError, RejectedError, TooLargeError
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.ports import Cluster
 from evenkeel.application.rebalancing.run_state import RunSummary
@@ -1008,10 +1003,7 @@ def _frozen() -> dict[str, tuple[str, list[Object]]]:
     halted = {**gardener, "status": {"conditions": [{"type": "Frozen", "status": "True"}]}}
     return {
         "rollouts of the object are paused": ("cluster-api", [with_(capi, "spec", paused=True)]),
-        "the object is paused": (
-            "cluster-api",
-            [with_(capi, "metadata", annotations={"cluster.x-k8s.io/paused": ""})],
-        ),
+        "the object is paused": ("cluster-api", [with_(capi, "metadata", annotations={"cluster.x-k8s.io/paused": ""})]),
         "is paused": ("cluster-api", [capi, {**cluster, "spec": {"paused": True}}]),
         "rolling out: 2 MachineSets hold machines": ("gardener", [gardener, *rolling]),
         "spec.authoritativeAPI is 'ClusterAPI'": ("openshift", [moved]),

@@ -162,12 +162,7 @@ class TestShoots:
     def shoot(self, **worker: Any) -> Json:
         one = {"name": "p", "minimum": 1, "maximum": 3, "machine": {"type": "m5.xlarge"}, "zones": ["a"]} | worker
         spec = {"region": "eu-central-1", "provider": {"type": "aws", "workers": [one]}}
-        return {
-            "apiVersion": "core.gardener.cloud/v1beta1",
-            "kind": "Shoot",
-            "metadata": {"name": "a"},
-            "spec": spec,
-        }
+        return {"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Shoot", "metadata": {"name": "a"}, "spec": spec}
 
     @pytest.mark.parametrize(
         "worker", [{"minimum": -1}, {"maximum": -1}, {"name": "longer-than-fifteen"}, {"priority": -2}]

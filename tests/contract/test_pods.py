@@ -25,11 +25,7 @@ class Pods:
         self.budgets = ("policy", self.version, namespace, "poddisruptionbudgets")
 
     def make(self, name: str, *, phase: str = "", ready: bool = True, **spec: Any) -> Json:
-        whole = {
-            "containers": [{"name": "c", "image": "i"}],
-            "automountServiceAccountToken": False,
-            **spec,
-        }
+        whole = {"containers": [{"name": "c", "image": "i"}], "automountServiceAccountToken": False, **spec}
         made = self.call("POST", "pods", {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": whole})
         if phase:
             conditions = [{"type": "Ready", "status": "True" if ready else "False"}]

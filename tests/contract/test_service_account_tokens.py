@@ -73,12 +73,7 @@ class Opened:
 
     def __call__(self, *, writes: bool) -> Any:
         clusters = RecordedClusters(
-            session=None,
-            secret=lambda *_: "",
-            clock=self.clock,
-            writes=writes,
-            allow_loopback=True,
-            vault=self.vault,
+            session=None, secret=lambda *_: "", clock=self.clock, writes=writes, allow_loopback=True, vault=self.vault
         )
         return clusters.open(self.record, plenty)
 

@@ -62,7 +62,7 @@ WRITE_GROUPS = {  # all under conditions: tests/integration/test_least_privilege
             *("UpdateAutoScalingGroup", "SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup"),
             *("SuspendProcesses", "ResumeProcesses", "CreateOrUpdateTags", "DeleteTags"),
         )
-    },
+    }
 }
 
 ALLOWED: dict[str, dict[str, Set[str]]] = {
@@ -633,13 +633,7 @@ def test_a_deployment_names_a_topic_for_alarms_or_nobody() -> None:
     assert not re.fullmatch(pattern, "another")
 
 
-OF_ALERTS = {
-    "AlertsQuery",
-    "NotifyFunction",
-    "NotifyRole",
-    "AlertsQueue",
-    "NotifyLogGroup",
-}
+OF_ALERTS = {"AlertsQuery", "NotifyFunction", "NotifyRole", "AlertsQueue", "NotifyLogGroup"}
 
 
 def test_without_an_address_for_alerts_nothing_is_made_for_them() -> None:

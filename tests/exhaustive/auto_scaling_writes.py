@@ -79,11 +79,7 @@ class AutoScalingWrites:
     @property
     def others(self) -> dict[str, Callable[[], None]]:
         """Return what others do, by its name."""
-        return {
-            "others order": self.orders,
-            "owner writes": self.owner_writes,
-            "old read": self.old_read,
-        }
+        return {"others order": self.orders, "owner writes": self.owner_writes, "old read": self.old_read}
 
     def again(self) -> Self:
         played = copy.copy(self)

@@ -182,9 +182,7 @@ def test_a_raise_of_max_is_two_mutating_calls_and_suspends_no_process() -> None:
 
 
 @pytest.mark.parametrize("behavior", BEHAVIORS)
-def test_a_worker_that_dies_at_any_call_of_a_raise_leaves_nothing_contested(
-    behavior: Callable[[], Behavior],
-) -> None:
+def test_a_worker_that_dies_at_any_call_of_a_raise_leaves_nothing_contested(behavior: Callable[[], Behavior]) -> None:
     calls = _Calls()
     stage, _ = _raising(behavior())
     run_dying(stage, calls)

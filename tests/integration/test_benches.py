@@ -157,11 +157,7 @@ def test_a_world_equals_its_lines_in_a_file(tmp_path: Path) -> None:
 def test_a_comparison_names_the_path_of_each_difference() -> None:
     before = {"a": {"b": [1, 2]}, "c": True, "gone": None}
     after = {"a": {"b": [1, 3]}, "c": 1}
-    assert list(oracle.differences(before, after)) == [
-        ("/a/b/1", 2, 3),
-        ("/c", True, 1),
-        ("/gone", None, "(missing)"),
-    ]
+    assert list(oracle.differences(before, after)) == [("/a/b/1", 2, 3), ("/c", True, 1), ("/gone", None, "(missing)")]
 
 
 def test_the_bill_of_the_docs_is_what_is_calculated(capsys: pytest.CaptureFixture[str]) -> None:

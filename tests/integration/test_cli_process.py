@@ -157,12 +157,7 @@ def test_a_shell_that_has_sourced_the_script_completes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("action", "more"),
-    [
-        (
-            "pause --all --yes",
-            b": the stack goes on with what it was asked for by then: evenkeel history --stack s tells",
-        )
-    ]
+    [("pause --all --yes", b": the stack goes on with what it was asked for by then: evenkeel history --stack s tells")]
     + [(action, b"") for action in ("status", "pause --all", "simulate -")],
 )
 def test_an_interrupted_request_to_a_stack_says_that_it_goes_on(action: str, more: bytes) -> None:

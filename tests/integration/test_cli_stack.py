@@ -133,9 +133,7 @@ def laptop(staged: Callable[..., Laptop]) -> Laptop:
     return made
 
 
-def test_a_first_deployment_writes_nothing_and_register_switches_one_cluster_on(
-    staged: Callable[..., Laptop],
-) -> None:
+def test_a_first_deployment_writes_nothing_and_register_switches_one_cluster_on(staged: Callable[..., Laptop]) -> None:
     laptop = staged()
     assert "blue is registered in dry run: nothing is written to it" in laptop.register()
     laptop.check()

@@ -15,18 +15,7 @@ from evenkeel.application.operate import Operate
 from evenkeel.application.ports import sequentially
 from evenkeel.application.rebalancing.check import CheckClusters
 from evenkeel.domain.drill.drill import End
-from tests.crashing import (
-    BUSY,
-    FROZEN,
-    IDLE,
-    CheckedLife,
-    How,
-    KilledError,
-    Life,
-    Mortal,
-    Scene,
-    harmed_at,
-)
+from tests.crashing import BUSY, FROZEN, IDLE, CheckedLife, How, KilledError, Life, Mortal, Scene, harmed_at
 from tests.fakes import FakeBus, FakeQueue, plenty
 from tests.timed import worker
 
@@ -137,14 +126,17 @@ def play(scene: DrillScene, phases: Iterable[Phase], life: Life | None = None) -
         scene._pass(timedelta(seconds=75))
 
 
-def phases_with_scenes(scene: S, script: Sequence[Callable[[S, Life], None]]) -> Iterator[tuple[int, S, list[str]]]:
-    """Yield the number of each phase of an undisturbed play, the scene before it, and its requests."""
+def harmed_scenes(
+    scene: S, script: Sequence[Callable[[S, Life], None]], how: How
+) -> Iterator[tuple[str, S, Sequence[Callable[[S, Life], None]], Life]]:
+    """Yield each request of each phase, the scene before that phase, the phases from it on, and its life's harm."""
     played = scene.again()
     for number, phase in enumerate(script):
         before, life = played.again(), Life()
         phase(played, life)
         played._pass(timedelta(seconds=75))
-        yield number, before, life.steps
+        for at, step in harmed_at(life.steps, how):
+            yield f"{number} {at} {step}", before.again(), script[number:], Life(at=at, how=how)
 
 
 def wrong(scene: DrillScene) -> list[str]:
@@ -199,14 +191,11 @@ def test_an_undisturbed_drill_fences_its_zone_and_ends(scene: DrillScene, name: 
 def test_a_death_or_a_lost_answer_at_any_request_of_any_function_does_no_harm(
     scene: DrillScene, name: str, how: How
 ) -> None:
-    script, found = SCRIPTS[name], {}
-    for number, before, steps in phases_with_scenes(scene, script):
-        for at, step in harmed_at(steps, how):
-            played = before.again()
-            play(played, script[number:], Life(at=at, how=how))
-            if problems := wrong(played):
-                found[f"{number} {at} {step}"] = problems
-    assert found == {}
+    found = {}
+    for request, played, phases, life in harmed_scenes(scene, SCRIPTS[name], how):
+        play(played, phases, life)
+        found[request] = wrong(played)
+    assert not any(found.values()), found
 
 
 @SCENES

@@ -244,9 +244,7 @@ POISON = {
 }
 
 
-def test_poison_is_a_dead_letter_with_its_reason_at_once_and_delays_no_message(
-    staged: Callable[..., Stage],
-) -> None:
+def test_poison_is_a_dead_letter_with_its_reason_at_once_and_delays_no_message(staged: Callable[..., Stage]) -> None:
     stage = staged(clusters=("cluster-api",))
     stage.register("cluster-api")
     url = stage.deployment.physical("RebalanceQueue")

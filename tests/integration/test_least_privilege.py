@@ -465,11 +465,7 @@ def test_the_page_writes_its_own_object_and_reads_no_cluster_or_secret(deploymen
 MAY = {
     "ScanFunction": {"DUE#0": "q", "CHECKED": "q"},
     "CheckFunction": {"CLUSTER#blue": "qb", "CHECKED": "p"},
-    "ProvisioningFailureFunction": {
-        "CLUSTER#blue": "q",
-        "NAME#a": "q",
-        "IDEMPOTENCY#provisioning_failure": "gpud",
-    },
+    "ProvisioningFailureFunction": {"CLUSTER#blue": "q", "NAME#a": "q", "IDEMPOTENCY#provisioning_failure": "gpud"},
     "RebalanceFunction": {
         "CLUSTER#blue": "qgpu",
         "DUE#0": "p",

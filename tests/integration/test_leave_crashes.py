@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from evenkeel.application.errors import EvenkeelError
-from tests.crashing import FROZEN, IDLE, CheckedLife, ConvergingScene, How, KilledError, Life, harmed_at
+from tests.crashing import FROZEN, IDLE, CheckedLife, ConvergingScene, How, KilledError, Life
 from tests.fakes import FakeQueue
-from tests.integration.test_drill_crashes import DrillScene, phases_with_scenes, tick, to_dry_run
+from tests.integration.test_drill_crashes import DrillScene, harmed_scenes, tick, to_dry_run
 
 LEAVE = {"action": "leave-zone", "cluster": "demo", "zone": IDLE, "per_hour": 60, "by": "jane"}
 BACK = {"action": "leave-zone", "cluster": "demo", "back": True, "by": "jane"}
@@ -104,11 +103,8 @@ def test_an_undisturbed_leave_ends_well(scene: LeaveScene, name: str) -> None:
 def test_a_death_or_a_lost_answer_at_any_request_of_any_function_does_no_harm(
     scene: LeaveScene, name: str, how: How
 ) -> None:
-    script, found = SCRIPTS[name], dict[str, Any]()
-    for number, before, steps in phases_with_scenes(scene, script):
-        for at, step in harmed_at(steps, how):
-            played = before.again()
-            play(played, script[number:], Life(at=at, how=how))
-            if problems := wrong(played, name):
-                found[f"{number} {at} {step}"] = problems
-    assert found == {}
+    found = {}
+    for request, played, phases, life in harmed_scenes(scene, SCRIPTS[name], how):
+        play(played, phases, life)
+        found[request] = wrong(played, name)
+    assert not any(found.values()), found

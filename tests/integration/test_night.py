@@ -458,9 +458,7 @@ STEPS = (
     ),
     Step(
         "Why, and what to do",
-        [
-            "`explain` prints the cloud's message, the steps to take, and the reason for each number.",
-        ],
+        ["`explain` prints the cloud's message, the steps to take, and the reason for each number."],
         [f"evenkeel explain --stack {STACK} --cluster web-5"],
     ),
     Step(
@@ -487,10 +485,7 @@ STEPS = (
             "The incidents of this zone are closed. The others wait for an operator; `status` lists them as before.",
             "`history` lists each action of the night with its operator and reason. `report` writes the page.",
         ],
-        [
-            f"evenkeel history --stack {STACK} --cluster web-5",
-            f"evenkeel report --stack {STACK} --out night.html",
-        ],
+        [f"evenkeel history --stack {STACK} --cluster web-5", f"evenkeel report --stack {STACK} --out night.html"],
         minutes=20,
     ),
 )

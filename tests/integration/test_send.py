@@ -151,10 +151,7 @@ def test_bad_input_is_one_line_and_exit_code_two(shell: Shell, name: str, event:
 
 def test_a_stack_of_another_name_is_one_line(shell: Shell) -> None:
     code, _, error = shell.send("rebalance", EVENTS["rebalance"], stack="other")
-    assert (code, error) == (
-        2,
-        "stack is 'other': no stack of that name is here: check name, region and account\n",
-    )
+    assert (code, error) == (2, "stack is 'other': no stack of that name is here: check name, region and account\n")
 
 
 @pytest.mark.parametrize(

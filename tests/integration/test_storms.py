@@ -168,9 +168,7 @@ _MORE = 4
 
 
 @pytest.mark.parametrize("play", [gitops_puts_bounds_back, gitops_puts_a_raise_back])
-def test_what_is_put_back_is_contested_and_not_written_again(
-    play: Callable[[], tuple[Counted, Contested]],
-) -> None:
+def test_what_is_put_back_is_contested_and_not_written_again(play: Callable[[], tuple[Counted, Contested]]) -> None:
     counted, world = play()
     assert world.contested
     assert counted.patches <= 30

@@ -112,11 +112,7 @@ class _Interleaving:
     """One write of ours; the others' calls come before our ordered call of these numbers, or after the last."""
 
     def __init__(
-        self,
-        version: tuple[int, int],
-        calls: tuple[Play, ...],
-        places: tuple[int, ...],
-        read_age: Span = _NEW,
+        self, version: tuple[int, int], calls: tuple[Play, ...], places: tuple[int, ...], read_age: Span = _NEW
     ) -> None:
         self.stage = stage = Stage(autoscaler="cluster-autoscaler")
         stage.put(_NAME, ZONES[0], 0, 2, 9)
@@ -204,11 +200,7 @@ def _ends_alone(version: tuple[int, int], calls: tuple[Play, ...]) -> int:
 
 
 def _played(
-    write: str,
-    version: tuple[int, int],
-    calls: tuple[Play, ...],
-    places: tuple[int, ...],
-    read_age: Span = _NEW,
+    write: str, version: tuple[int, int], calls: tuple[Play, ...], places: tuple[int, ...], read_age: Span = _NEW
 ) -> _Interleaving:
     played = _Interleaving(version, calls, places, read_age).run(write)
     where = f"{write}, {version}: {[call.__name__ for call in calls]} before our calls {places}"

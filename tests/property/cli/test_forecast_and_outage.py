@@ -151,12 +151,7 @@ every_record = pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 
 @every_record
 @settings(max_examples=8)
-@given(
-    most=st.integers(6, 16),
-    web=st.integers(4, 24),
-    bound=st.integers(0, 3),
-    spread=st.booleans(),
-)
+@given(most=st.integers(6, 16), web=st.integers(4, 24), bound=st.integers(0, 3), spread=st.booleans())
 def test_a_forecast_agrees_with_the_outage(
     record: dict[str, str], most: int, web: int, bound: int, spread: bool
 ) -> None:

@@ -63,9 +63,7 @@ def pod(kind: PodGroup, number: int) -> Pod:
 
 
 @given(boards())
-def test_simulated_pods_are_bound_exactly_where_they_fit(
-    drawn: tuple[Scheduler, list[PodGroup]],
-) -> None:
+def test_simulated_pods_are_bound_exactly_where_they_fit(drawn: tuple[Scheduler, list[PodGroup]]) -> None:
     scheduler, found = drawn
     theirs, snapshot = PodGroups(Volumes(Workload())), ClusterSnapshot({})
     one_of = {kind: theirs.of(pod(kind, 0)) for kind in found}

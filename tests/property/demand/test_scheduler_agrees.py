@@ -399,9 +399,7 @@ def evenkeels(asking: Object, world: dict[str, list[Object]]) -> dict[str, str]:
 
 @settings(max_examples=5 * settings().max_examples)
 @given(worlds())
-def test_pods_fit_exactly_where_the_sandbox_schedules_them(
-    drawn: Case,
-) -> None:
+def test_pods_fit_exactly_where_the_sandbox_schedules_them(drawn: Case) -> None:
     asking, world = drawn
     seen = SchedulerSnapshot.over(world)
     bound = {node["metadata"]["name"]: seen.misfits(asking, node) for node in world["nodes"]}
@@ -412,9 +410,7 @@ def test_pods_fit_exactly_where_the_sandbox_schedules_them(
 
 
 @given(attached_worlds())
-def test_attached_volumes_count_as_for_the_scheduler(
-    drawn: Case,
-) -> None:
+def test_attached_volumes_count_as_for_the_scheduler(drawn: Case) -> None:
     asking, world = drawn
     seen, computed = SchedulerSnapshot.over(world), evenkeels(asking, world)
     for node in world["nodes"]:

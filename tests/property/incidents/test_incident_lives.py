@@ -38,9 +38,7 @@ def stand(stack: Stack, what: str, whole: str) -> None:
 
 
 @given(MINUTES)
-def test_each_incident_opens_once_and_closes_once(
-    minutes: list[tuple[str, int | None, bool, int]],
-) -> None:
+def test_each_incident_opens_once_and_closes_once(minutes: list[tuple[str, int | None, bool, int]]) -> None:
     stack = Stack()
     whole = stack.store.text("demo", "META")
 

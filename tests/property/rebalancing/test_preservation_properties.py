@@ -111,11 +111,7 @@ def gone(planned: GroupPlan, items: list[Object]) -> list[str]:
     gives_back=st.integers(0, 6),
 )
 def test_no_healthy_node_is_deleted_for_a_preserved_machine(
-    pool: Pool,
-    maximum: int,
-    on_failure: OnFailure,
-    failing: set[str],
-    gives_back: int,
+    pool: Pool, maximum: int, on_failure: OnFailure, failing: set[str], gives_back: int
 ) -> None:
     groups, machines = pool
     policy = make(Policy, strategy=BALANCED, pools=(PoolRule(name="main", min=0, max=maximum, on_failure=on_failure),))
@@ -156,9 +152,7 @@ def test_a_preserved_machine_is_not_waited_for(pool: Pool, waits: int) -> None:
 
 
 @given(pool=zones())
-def test_machines_preserved_by_status_alone_hold_a_replica(
-    pool: Pool,
-) -> None:
+def test_machines_preserved_by_status_alone_hold_a_replica(pool: Pool) -> None:
     for group in pool[0]:
         unlisted = replace(group, machines=None)
         assert unlisted.preserved == group.preserved

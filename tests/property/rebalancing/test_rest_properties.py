@@ -154,9 +154,7 @@ def test_a_request_to_give_back_is_refused_while_one_adds_and_cancels_nothing(
 
 
 @given(
-    st.lists(st.integers(-9, 9).filter(bool), min_size=2, max_size=6),
-    st.integers(1, 5),
-    st.lists(CRASHES, max_size=3),
+    st.lists(st.integers(-9, 9).filter(bool), min_size=2, max_size=6), st.integers(1, 5), st.lists(CRASHES, max_size=3)
 )
 def test_of_requests_made_together_the_first_decides_the_direction(
     asked: list[int], step: int, crashes: list[tuple[int, How]]

@@ -149,10 +149,7 @@ def test_bounds_hold_and_every_termination_has_a_cause(
 
 
 @pytest.mark.parametrize("behavior", [Behavior, worst])
-@given(
-    desired=st.integers(min_value=1, max_value=5),
-    play=st.lists(stocks, max_size=5),
-)
+@given(desired=st.integers(min_value=1, max_value=5), play=st.lists(stocks, max_size=5))
 def test_a_group_reaches_its_desired_capacity_once_there_is_stock(
     behavior: Callable[[], Behavior], desired: int, play: list[tuple[Any, ...]]
 ) -> None:

@@ -904,10 +904,7 @@ class TestReadingOnly:
         assert stack.record == before
         assert stack.queue.clusters == []
 
-    @pytest.mark.parametrize(
-        ("action", "fields"),
-        [*READING, ("record", {})],
-    )
+    @pytest.mark.parametrize(("action", "fields"), [*READING, ("record", {})])
     def test_the_read_function_gives_the_same_answers(self, stack: Stack, action: str, fields: dict[str, Any]) -> None:
         event = {"action": action, "cluster": "demo", **fields}
         assert stack.operate.read(event, plenty) == stack.operate(event, plenty)

@@ -56,11 +56,7 @@ PLANNING = (
 )
 PAGES = ("jinja2", "markupsafe", "evenkeel.adapters.page")
 ALERTS = ("evenkeel.adapters.alerts", "evenkeel.application.incidents.alerting")
-EVENTS = (
-    "evenkeel.adapters.aws.inbound",
-    "evenkeel.adapters.aws.sources",
-    "evenkeel.application.rebalancing.events",
-)
+EVENTS = ("evenkeel.adapters.aws.inbound", "evenkeel.adapters.aws.sources", "evenkeel.application.rebalancing.events")
 ACTIONS = ("evenkeel.application.operate", "evenkeel.application.actions")
 EACH_ACTION = tuple(
     f"evenkeel.application.actions.{name}" for name in ("apply", "explain", "plan", "register", "status")

@@ -55,8 +55,7 @@ def files(tmp_path: Path) -> list[str]:
     for number, zone in enumerate("abc"):
         scalable = objects.cluster_api(zone, 1)
         node = objects.node(
-            f"ip-{number}",
-            **{"topology.kubernetes.io/zone": zone, "topology.k8s.aws/zone-id": f"euc1-az{number + 1}"},
+            f"ip-{number}", **{"topology.kubernetes.io/zone": zone, "topology.k8s.aws/zone-id": f"euc1-az{number + 1}"}
         )
         node["spec"]["taints"] = []
         items += [scalable, objects.machine(scalable, number, node=True), node]

@@ -86,9 +86,7 @@ def test_groups_without_bounds_get_the_numbers_of_today(tmp_path: Path) -> None:
 def test_groups_without_a_zone_get_one_from_their_names(tmp_path: Path) -> None:
     groups = [deployment(f"web-rack{number}", None) for number in (1, 2)]
     values = "evenkeel.dev/pool=web topology.kubernetes.io/zone="
-    assert proposed(tmp_path, *groups) == [
-        f"for zone in rack1 rack2; do {_LABEL} web-$zone {values}$zone; done",
-    ]
+    assert proposed(tmp_path, *groups) == [f"for zone in rack1 rack2; do {_LABEL} web-$zone {values}$zone; done"]
     assert proposed(tmp_path, groups[0]) == [f"{_LABEL} web-rack1 {values}rack1"]
 
 
@@ -130,10 +128,7 @@ def test_a_pool_that_needs_more_than_three_lines_gets_none(tmp_path: Path) -> No
             {
                 "apiVersion": "v1",
                 "kind": "Node",
-                "metadata": {
-                    "name": "ip-0",
-                    "annotations": {"machine.openshift.io/machine": "mapi/w"},
-                },
+                "metadata": {"name": "ip-0", "annotations": {"machine.openshift.io/machine": "mapi/w"}},
             },
             "evenkeel objects --context OPENSHIFT-CLUSTER -n mapi > objects.yaml",
         ),

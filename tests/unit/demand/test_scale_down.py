@@ -227,10 +227,7 @@ def test_an_expendable_pod_keeps_its_node_only_if_evenkeel_cannot_place_it(field
         (node("na0"), "the node is not a machine of a node group here"),
         (ours("na0", deleting=True), "the node is already being removed"),
         (ours("na0", taints=(taken_away(NOW - MINUTE),)), "the node is already being removed"),
-        (
-            ours("na0", **STAYS),
-            f'the node is annotated {CA}/scale-down-disabled: "true"',
-        ),
+        (ours("na0", **STAYS), f'the node is annotated {CA}/scale-down-disabled: "true"'),
         (ours("na0", allocatable={}), "the node's allocatable cpu and memory are unknown"),
         (ours("na0", allocatable=amounts(cpu="4", pods="9")), "the node's allocatable cpu and memory are unknown"),
     ],

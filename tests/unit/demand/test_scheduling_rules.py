@@ -313,10 +313,7 @@ ATTACHED = {
 }
 SHARED = {**ATTACHED, "standing": (claiming("there", node="n"), claiming("there-too", node="n"))}
 TWICE = pod("p", volumes=(*claiming().needs.volumes, PodVolume("again", "persistentVolumeClaim", "data")))
-ONE_POD = {
-    "claims": (replace(BOUND, access_modes=frozenset({"ReadWriteOncePod"})),),
-    "volumes": (Volume(name="pv"),),
-}
+ONE_POD = {"claims": (replace(BOUND, access_modes=frozenset({"ReadWriteOncePod"})),), "volumes": (Volume(name="pv"),)}
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,7 @@ from evenkeel.adapters.kubernetes.owners.base import BoundKeys
 from evenkeel.adapters.kubernetes.owners.cluster_topology import ClusterTopology
 from evenkeel.adapters.kubernetes.owners.worker import Worker
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
-from evenkeel.adapters.kubernetes.read.machines import (
-    by_scalable,
-    scalable_of,
-    with_autoscaler_status,
-    with_machines,
-)
+from evenkeel.adapters.kubernetes.read.machines import by_scalable, scalable_of, with_autoscaler_status, with_machines
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup
 from evenkeel.domain.model.reasons import Rule

@@ -218,10 +218,7 @@ class TestPods:
                 {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone", "labelSelector": {"cel": ""}}]}}},
                 f"affinity.podAntiAffinity.{REQUIRED}[].labelSelector.cel",
             ),
-            (
-                {"topologySpreadConstraints": [{**SPREAD, "newField": False}]},
-                "topologySpreadConstraints[].newField",
-            ),
+            ({"topologySpreadConstraints": [{**SPREAD, "newField": False}]}, "topologySpreadConstraints[].newField"),
             (
                 {"topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "Evict"}]},
                 "topologySpreadConstraints[].whenUnsatisfiable",

@@ -262,11 +262,7 @@ def test_the_fence_holds_where_an_annotation_turns_fences_off() -> None:
 
 @pytest.mark.parametrize(
     ("counts", "level", "after"),
-    [
-        ((0, 1, 7), Level.CONVERGE, (0, 4, 4)),
-        ((2, 1, 7), Level.CONVERGE, (0, 5, 5)),
-        ((0, 1, 7), Level.OFF, (0, 1, 7)),
-    ],
+    [((0, 1, 7), Level.CONVERGE, (0, 4, 4)), ((2, 1, 7), Level.CONVERGE, (0, 5, 5)), ((0, 1, 7), Level.OFF, (0, 1, 7))],
 )
 def test_once_the_zone_is_empty_converge_levels_the_others(
     counts: tuple[int, ...], level: Level, after: tuple[int, ...]

@@ -21,18 +21,7 @@ from evenkeel_cli.main import app
 from evenkeel_cli.simulation.engine import Run, variants_of
 from evenkeel_cli.simulation.scenario import read_scenario
 from tests import objects
-from tests.builders import (
-    MINUTE,
-    NOW,
-    Played,
-    group,
-    minima,
-    numbers,
-    pool_plan,
-    problems_of,
-    requested,
-    zones,
-)
+from tests.builders import MINUTE, NOW, Played, group, minima, numbers, pool_plan, problems_of, requested, zones
 from tests.fakes import FakeClock
 from tests.parts import replace
 from tests.property.survival.test_counts_properties import surviving

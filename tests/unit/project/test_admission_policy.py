@@ -284,13 +284,6 @@ def applies_to(policy: Policy, subject: dict[str, str]) -> bool:
     return policy.applies_to(*groups, username=ACCOUNT.format(namespace, subject["name"]))
 
 
-@EVERY_POLICY
-def test_every_policy_applies_to_all_that_rbac_lets_write(name: str) -> None:
-    writers = subjects(FILE.parent.glob("rbac*.yaml"))
-    assert {subject["kind"] for subject in writers} == {"Group", "ServiceAccount"}
-    assert all(applies_to(POLICIES[name], subject) for subject in writers)
-
-
 def test_bad_bounds_of_one_topology_entry_do_not_block_the_others() -> None:
     old = cluster()
     topology(bounds("5", "four"))(old)
@@ -319,25 +312,6 @@ def test_objects_without_annotations_or_labels_can_be_written() -> None:
 
 def test_everything_that_may_be_patched_is_fenced_by_a_policy() -> None:
     assert fenced([FILE]) == patchable([RBAC])
-
-
-def test_no_right_is_granted_on_everything() -> None:
-    granted = {word for right in rights(RBAC) for word in right}
-    assert not granted & {"*", "update", "delete", "deletecollection", "watch", "secrets"}
-    assert {right for right in rights(RBAC) if right[2] == "create"} == {("", "events", "create")}
-    core = [rule for rule in rules(RBAC) if "" in rule["apiGroups"]]
-    names = {rule["resources"][0]: (rule.get("resourceNames"), rule["verbs"]) for rule in core}
-    assert names == {"configmaps": (["cluster-autoscaler-status"], ["get"]), "events": (None, ["create"])}
-
-
-def test_readers_may_read_what_the_worker_reads_and_write_nothing() -> None:
-    lists = {right for right in rights(RBAC) if right[2] == "list"}
-    assert rights(READERS) == lists | {("", "configmaps", "get")}
-    (status,) = (rule for rule in rules(READERS) if "get" in rule["verbs"])
-    assert status["resourceNames"] == ["cluster-autoscaler-status"]
-    (binding,) = (item for item in documents(READERS) if item["kind"] == "ClusterRoleBinding")
-    readers = [(subject["kind"], subject["name"]) for subject in binding["subjects"]]
-    assert readers == [("Group", "evenkeel-readers"), ("ServiceAccount", "evenkeel-readers")]
 
 
 def test_readers_may_list_what_a_check_of_each_flavour_lists_and_nothing_else() -> None:

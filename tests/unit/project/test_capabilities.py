@@ -25,12 +25,7 @@ OWN = {
     ),
 }
 # The list of capabilities, what they store and set, and the words of reasons and problems in JSON.
-ALLOWED = {
-    "capabilities/__init__.py",
-    "domain/plan.py",
-    "domain/model/reasons.py",
-    "domain/model/problems.py",
-}
+ALLOWED = {"capabilities/__init__.py", "domain/plan.py", "domain/model/reasons.py", "domain/model/problems.py"}
 
 
 def naming(words: str, own: Collection[str]) -> set[str]:

@@ -22,6 +22,7 @@ BASE = ["rbac.yaml", "rbac-readers.yaml", "admission-policy.yaml"]
 Object = dict[str, Any]
 Change = Callable[[Object], object]
 EVERY_FOLDER = pytest.mark.parametrize("folder", FOLDERS, ids=NAMES)
+ALL_APIS_TOO = pytest.mark.parametrize("folder", [FILE.parent, *FOLDERS], ids=["all", *NAMES])
 
 
 @pytest.mark.parametrize(("path", "text"), rights_files().items())
@@ -34,7 +35,7 @@ def test_each_flavour_has_a_folder_and_no_folder_is_left_over() -> None:
     assert {folder.flavour.name for folder in ECOSYSTEMS.values()} == set(FLAVOURS)
 
 
-@pytest.mark.parametrize("folder", [FILE.parent, *FOLDERS], ids=["all", *NAMES])
+@ALL_APIS_TOO
 def test_kubectl_apply_k_applies_the_rights_without_a_switch(folder: Path) -> None:
     (kustomization,) = documents(folder / "kustomization.yaml")
     assert kustomization == {
@@ -44,9 +45,11 @@ def test_kubectl_apply_k_applies_the_rights_without_a_switch(folder: Path) -> No
     }
 
 
-@EVERY_FOLDER
+@ALL_APIS_TOO
 def test_no_right_is_granted_on_everything_and_only_events_are_created(folder: Path) -> None:
-    for file in folder.glob("rbac*.yaml"):
+    core = {rule["resources"][0]: rule["verbs"] for rule in rules(folder / "rbac.yaml") if "" in rule["apiGroups"]}
+    assert core == {"configmaps": ["get"], "events": ["create"]}
+    for file in folder.glob("rbac*.yaml") if folder in FOLDERS else (folder / BASE[0], folder / BASE[1]):
         for rule in rules(file):
             words = {word for key in ("apiGroups", "resources", "verbs") for word in rule[key]}
             assert not words & {"*", "update", "delete", "deletecollection", "watch", "secrets", "pods"}
@@ -55,13 +58,14 @@ def test_no_right_is_granted_on_everything_and_only_events_are_created(folder: P
                 assert (rule["resourceNames"], rule["verbs"]) == (["cluster-autoscaler-status"], ["get"])
 
 
-@EVERY_FOLDER
+@ALL_APIS_TOO
 def test_readers_may_list_what_writers_may_list_and_nothing_else(folder: Path) -> None:
     writer, reader = rights(folder / "rbac.yaml"), rights(folder / "rbac-readers.yaml")
     status = {("", "configmaps", "get")}
     assert reader == {right for right in writer if right[2] == "list"} | status
     (binding,) = (one for one in documents(folder / "rbac-readers.yaml") if one["kind"] == "ClusterRoleBinding")
-    assert {subject["name"] for subject in binding["subjects"]} == {"evenkeel-readers"}
+    bound = [(subject["kind"], subject["name"]) for subject in binding["subjects"]]
+    assert bound == [("Group", "evenkeel-readers"), ("ServiceAccount", "evenkeel-readers")]
 
 
 @EVERY_FOLDER
@@ -73,11 +77,11 @@ def test_what_may_be_patched_is_fenced_and_a_switch_has_its_own_fence(folder: Pa
             assert fenced([fence]) == patchable([switch]) != set()
 
 
-@EVERY_FOLDER
+@ALL_APIS_TOO
 def test_every_policy_applies_to_all_that_rbac_lets_write_and_not_to_readers(folder: Path) -> None:
     writers = subjects(folder.glob("rbac*.yaml"))
     found = [policy for file in folder.glob("admission-policy*.yaml") for policy in policies(file).values()]
-    assert writers
+    assert {subject["kind"] for subject in writers} == {"Group", "ServiceAccount"}
     assert found
     for policy in found:
         assert all(applies_to(policy, subject) for subject in writers)

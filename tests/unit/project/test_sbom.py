@@ -46,7 +46,7 @@ def test_it_has_the_fields_that_the_schema_requires_and_no_others() -> None:
         r"urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", BILL["serialNumber"]
     )
     assert BILL.keys() == {
-        *("$schema", "bomFormat", "specVersion", "serialNumber", "version", "metadata", "components", "dependencies"),
+        *("$schema", "bomFormat", "specVersion", "serialNumber", "version", "metadata", "components", "dependencies")
     }
     for component in (BILL["metadata"]["component"], *BILL["components"]):
         assert component["type"] in ("application", "library")

@@ -1,6 +1,7 @@
 """Absent from one list ends nothing; absent from a second check a minute later is gone."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -156,32 +157,23 @@ class TestTwoIncompleteLists:
     def sum_of_maxima(self, stack: Stack) -> int:
         return sum(bounds[1] for bounds in stack.bounds())
 
-    @pytest.mark.parametrize("left", [1, 2])
-    def test_eight_minutes_apart_they_confirm_nothing(self, stack: Stack, left: int) -> None:
+    @pytest.mark.parametrize(
+        ("lists", "more"),
+        [
+            pytest.param([(MINUTE, 1), (8 * MINUTE, 1)], False, id="eight minutes apart, one group"),
+            pytest.param([(MINUTE, 2), (8 * MINUTE, 2)], False, id="eight minutes apart, two groups"),
+            pytest.param([(MINUTE, 1), (30 * SECOND, 3), (30 * SECOND, 1)], False, id="a good one between, one group"),
+            pytest.param([(MINUTE, 2), (30 * SECOND, 3), (30 * SECOND, 2)], False, id="a good one between, two groups"),
+            pytest.param([(MINUTE, 2), (MINUTE, 1)], False, id="other groups"),
+            pytest.param([(MINUTE, 2), (MINUTE, 2)], True, id="a minute apart"),
+        ],
+    )
+    def test_the_groups_that_are_left_get_what_a_lost_one_had(self, stack: Stack, lists: Any, more: bool) -> None:
         before = self.sum_of_maxima(stack)
-        self.short_at(stack, MINUTE, left)
-        self.short_at(stack, 8 * MINUTE, left)
-        assert self.sum_of_maxima(stack) == before
-
-    @pytest.mark.parametrize("left", [1, 2])
-    def test_a_good_list_between_them_ends_the_doubt(self, stack: Stack, left: int) -> None:
-        before = self.sum_of_maxima(stack)
-        self.short_at(stack, MINUTE, left)
-        check_again(stack, 30 * SECOND)
-        self.short_at(stack, 30 * SECOND, left)
-        assert self.sum_of_maxima(stack) == before
-
-    def test_lists_that_lack_other_groups_confirm_nothing(self, stack: Stack) -> None:
-        before = self.sum_of_maxima(stack)
-        self.short_at(stack, MINUTE, 2)
-        self.short_at(stack, MINUTE, 1)
-        assert self.sum_of_maxima(stack) == before
-
-    def test_a_minute_apart_they_confirm_each_other(self, stack: Stack) -> None:
-        before = self.sum_of_maxima(stack)
-        self.short_at(stack, MINUTE, 2)
-        self.short_at(stack, MINUTE, 2)
-        assert self.sum_of_maxima(stack) > before, "the groups that are left get what the lost one had"
+        for after, left in lists:
+            self.short_at(stack, after, left)
+        assert (self.sum_of_maxima(stack) > before) is more
+        assert more or self.sum_of_maxima(stack) == before
 
     def test_a_good_list_ends_the_doubt_of_a_restore(self, stack: Stack) -> None:
         stack.ask("restore")

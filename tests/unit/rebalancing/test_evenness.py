@@ -1,22 +1,17 @@
 """What a plan says of zones that differ while nothing levels them."""
 
-from io import StringIO
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from evenkeel.adapters.page.reading import page_of_status
-from evenkeel.adapters.page.render import document
-from evenkeel.application.rebalancing.decisions import plan_json, pool_json
+from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
-from evenkeel_cli.answers import print_answer, print_plan
 from tests.builders import NOW, group, in_backoff, key, numbers, zones
-from tests.pages import Seen
+from tests.pages import assert_note_is_shown
 from tests.parts import replace
 from tests.stack import Stack
 
@@ -67,15 +62,5 @@ def test_zones_that_are_meant_to_differ_or_cannot_be_even_are_not_named() -> Non
     assert notes(zones((1, 7, 2)), state=ClusterState(groups={key("a"): in_backoff()})) == []
 
 
-def test_plan_status_and_page_show_it() -> None:
-    stack = Stack(zones((1, 7, 2), bounds=[(1, 9)] * 3))
-    says = SAYS.format("off")
-    printed = StringIO()
-    console = Console(file=printed, width=200)
-    for action in ("plan", "status"):
-        print_answer(stack.ask(action), console)
-    assert printed.getvalue().count(f"note: {says}") == 2
-    assert says in Seen(document(page_of_status(stack.ask("status"), "x", NOW))).text
-    planned = plan(Observation(groups=tuple(zones((1, 7, 2)))), ClusterState(), numbers(3, 20), NOW)
-    print_plan(console, plan_json(planned), ["workers"], "")
-    assert printed.getvalue().count(says) == 3
+def test_plan_status_page_and_explain_show_it() -> None:
+    assert_note_is_shown(Stack(zones((1, 7, 2), bounds=[(1, 9)] * 3)), SAYS.format("off"), "workers")

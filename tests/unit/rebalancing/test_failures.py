@@ -35,11 +35,7 @@ CODES = [
     ("Client.PrivateIpAddressLimitExceeded", "", "configuration"),
     ("AttachmentLimitExceeded", "", "configuration"),
     ("SecurityGroupsPerInterfaceLimitExceeded", "", "configuration"),
-    (
-        "Unsupported",
-        "Your requested instance type is not supported in your requested Availability Zone",
-        "capacity",
-    ),
+    ("Unsupported", "Your requested instance type is not supported in your requested Availability Zone", "capacity"),
     ("Client.UnsupportedOperation", "This product is not for this instance type.", "unknown"),
     ("Client.UnauthorizedOperation", "You are not authorized to perform this operation.", "configuration"),
     ("Client.InvalidAMIID.NotFound", "", "configuration"),

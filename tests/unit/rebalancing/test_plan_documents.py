@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.plan_documents import (
-    read_decisions,
-    reason_json,
-)
+from evenkeel.application.plan_documents import read_decisions, reason_json
 from evenkeel.application.rebalancing.decisions import decision_json, plan_json
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Skipped

@@ -91,9 +91,7 @@ def test_below_pool_minimum_replicas_rise_inside_held_bounds() -> None:
 
 
 @pytest.mark.parametrize("on_failure", [OnFailure.RELEASE, OnFailure.MOVE])
-def test_beside_an_autoscaler_stuck_replicas_stay_in_held_bounds(
-    on_failure: OnFailure,
-) -> None:
+def test_beside_an_autoscaler_stuck_replicas_stay_in_held_bounds(on_failure: OnFailure) -> None:
     stuck = topology("a", nodes=4, running=1)
     found = pool_plan(
         [stuck, topology("b"), topology("c")], wants(minimum=0, maximum=12, on_failure=on_failure), fenced="a"
