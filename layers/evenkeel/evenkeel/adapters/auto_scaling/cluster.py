@@ -323,18 +323,20 @@ class AutoScalingCluster:
 
     def unfinished(self, begun: Collection[str]) -> Collection[str]:
         """Return the groups whose writes have begun and not ended. First end those of groups that were not read."""
-        unknown, described = set(), {str(item["AutoScalingGroupName"]) for item in self._described}
+        unknown, described = set(), {str(item["AutoScalingGroupName"]): item for item in self._described}
         for key in map(GroupKey.read, begun):
             if key.name not in described:  # it has lost the tags that select it
                 try:
-                    self._resumed([self._api.group(key.name)])
+                    described[key.name] = self._api.group(key.name)
+                    self._resumed([described[key.name]])
                 except ConflictError:
                     continue  # it does not exist any more
                 except EvenkeelError as error:
                     _log.error("unfinished write: %s", error, extra={"cluster": self._api.name, "group": key.name})
                     unknown.add(str(key))
-        ours = {str(GroupKey(AUTO_SCALING, self._policy.region, name)) for name in self._writer.unfinished}
-        return ours | unknown
+        described |= {member.name: member.described for member in self._members.values()}
+        names = [name for name, item in described.items() if self._writer.has_unfinished(item)]
+        return unknown.union(str(GroupKey(AUTO_SCALING, self._policy.region, name)) for name in names)
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         """Write tag pool-max."""

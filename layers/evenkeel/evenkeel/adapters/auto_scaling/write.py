@@ -195,7 +195,6 @@ class GroupWriter:
         self._sent_desired: set[str] = set()  # the names of groups whose desired capacity a write has set
         self._written: dict[str, Described] = {}  # the groups as Evenkeel's last writes left them, by name
         self._ended: dict[str, datetime | None] = {}  # when the write before the last one has ended, by name
-        self.unfinished: set[str] = set()  # the names of groups whose writes have begun and not ended
         # The error of a resume that was refused or not answered. Then the process would stay suspended in other groups.
         self._not_resumed: ForbiddenError | ClusterUnavailableError | None = None
 
@@ -215,7 +214,6 @@ class GroupWriter:
             self._send(member, change, decision, tags_before)
             self._save(name, "")
             self._delete_tags(name, {**tags, **tags_before})
-            self.unfinished.discard(name)
             return
         if no_room(tags) is not None:
             raise RejectedError(f"{self._place(member)}: no room for Evenkeel's tags: remove tags of the group")
@@ -271,7 +269,6 @@ class GroupWriter:
         earlier, self._ended[name] = may_be_suspended(before), ended_at(before)
         if change.may_terminate and not self._api.may_begin(_CALLS_SUSPENDED):
             raise TooLateError(f"{self._place(member)}: too little time is left to end a write")
-        self.unfinished.add(name)
         suspends, since = change.may_terminate or earlier, suspends_since(before)
         self._save(name, begun(decision, change.before, writer=self._writer, suspends=suspends, since=since))
         return earlier and not change.may_terminate
@@ -279,7 +276,6 @@ class GroupWriter:
     def _end(self, name: str, decision: str, bounds: Bounds, *, at: datetime | None = None) -> None:
         """Store that the write of a group has ended."""
         self._save(name, ended(decision, bounds, writer=self._writer, at=at, now=self._api.now()))
-        self.unfinished.discard(name)
 
     def _save(self, name: str, decision: str) -> None:
         try:
@@ -369,7 +365,6 @@ class GroupWriter:
         decision, name = self._decision_of(described), str(described["AutoScalingGroupName"])
         if decision is None or not self.has_unfinished(described):
             return False
-        self.unfinished.add(name)
         published = read_published(decision)
         if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
             return False
