@@ -39,11 +39,7 @@ UNREADABLE = "its answer cannot be read"
 
 
 def part_of(answer: Mapping[str, Any] | None, name: str) -> Any:
-    """Return a part of AWS's answer that every valid answer to the call has.
-
-    Raises:
-        ResponseParserError: The answer lacks the part.
-    """
+    """Return a part of AWS's answer that every valid answer to the call has. Raises ResponseParserError without it."""
     if not isinstance(answer, Mapping) or answer.get(name) is None:
         raise ResponseParserError(UNREADABLE)
     return answer[name]

@@ -56,13 +56,9 @@ class AwsIdentity:
         self._adding = Lock()
 
     def client(self, service: str, region: str | None = None, role: Any = None, *, attempts: int = 2) -> Any:
-        """Return a cached client. Raises AccessError.
+        """Return a cached client. Region and ``role`` are the function's own if they are None. Raises AccessError.
 
-        Args:
-            service: The service's name in boto3.
-            region: The Region; None: the function's own.
-            role: The credentials to sign with; None: the function's own.
-            attempts: How often the client sends a request that is not answered or is throttled.
+        ``attempts``: how often the client sends a request that is not answered or is throttled.
         """
         settings: dict[str, Any] = {"region_name": region}
         if role is not None:

@@ -39,13 +39,9 @@ class HttpsPost:
         self._allow_loopback = allow_loopback
 
     def __call__(self, url: str, body: bytes, headers: Mapping[str, str], accepted: frozenset[int]) -> None:
-        """Post a body.
+        """Post a body. Raises ChannelError if the service does not answer, or answers with another status.
 
-        Args:
-            accepted: HTTP statuses outside 200 to 299 that do not count as errors.
-
-        Raises:
-            ChannelError: The service did not answer, or answered with another status.
+        ``accepted``: HTTP statuses outside 200 to 299 that do not count as errors.
         """
         host = _host(url)
         context = self._context or ssl.create_default_context()

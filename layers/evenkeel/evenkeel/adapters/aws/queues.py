@@ -77,8 +77,7 @@ class _ScanEvent(BaseModel):
 def read_scan(event: object) -> datetime | tuple[str, ...]:
     """Return the time of the scheduled scan, or the clusters that an operator names; empty: all clusters.
 
-    Raises:
-        BadRequestError: the event has a bad value.
+    Raises BadRequestError if the event has a bad value.
     """
     try:
         scan = read_model(_ScanEvent, event, "scan event")

@@ -223,11 +223,8 @@ class Call:
     ) -> Answer:
         """Return the answer. If dry run or a pause prevents writes, the answer says so.
 
-        Args:
-            answer: The answer if everything is written.
-            stored: The cluster.
-            pools: The pools that the action is about. If there are none, the cluster's dry-run setting applies.
-            planned: The answer if the effect is only stored now; None: nothing is stored, the answer is ``answer``.
+        ``pools``: those that the action is about. If there are none, the cluster's dry-run setting applies.
+        ``planned``: the answer if the effect is only stored now; None: nothing is stored.
         """
         held = PLANNED_ONLY if planned is None else _STORED_ONLY
         is_paused = stored.control.is_paused(self.now)

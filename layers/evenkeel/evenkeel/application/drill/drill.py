@@ -165,10 +165,8 @@ def _seconds(length: timedelta | None) -> int | None:
 def follow(store: DrillStore, stored: StoredCluster, facts: Facts, now: datetime) -> bool:
     """Measure the drill with the facts of a check, and end it if they say so.
 
-    Return True if the drill has ended early, so that a plan made before still fences its zone.
-
-    Raises:
-        StateConflictError: another writer has changed the drill.
+    Return True if the drill has ended early, so that a plan made before still fences its zone. Raises
+    StateConflictError if another writer has changed the drill.
     """
     before = stored.drill
     if before is None or before.is_recorded:
