@@ -171,9 +171,13 @@ class Call:
     def _registered(self) -> Sequence[tuple[str, Registration | str]]:
         return self.ports.store.registrations()
 
-    def preview(self, *, with_demand: bool = False) -> Preview:
-        """Read the cluster and return its plan. Raises the errors of ``load``, AccessError, ClusterUnavailableError."""
-        return preview_of(self.ports.clusters, self.load(), self.now, self.remaining, with_demand=with_demand)
+    def preview(self, stored: StoredCluster | None = None, *, with_demand: bool = False) -> Preview:
+        """Read the cluster and return its plan. Raises the errors of ``load``, AccessError, ClusterUnavailableError.
+
+        ``stored``: its stored items, as the caller has loaded or changed them; None: they are loaded.
+        """
+        stored = stored or self.load()
+        return preview_of(self.ports.clusters, stored, self.now, self.remaining, with_demand=with_demand)
 
     def evaluate(self, *, with_demand: bool = False) -> Evaluated:
         """Read the cluster and return its health. If the cluster cannot be read, only its stored items are used.

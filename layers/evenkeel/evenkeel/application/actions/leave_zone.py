@@ -11,7 +11,7 @@ from evenkeel.application.actions.zones import ZoneFields, one_zone
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.leave.forecast import forecast_of
 from evenkeel.application.ports import StoredCluster
-from evenkeel.application.rebalancing.preview import find_pool, preview_of
+from evenkeel.application.rebalancing.preview import find_pool
 from evenkeel.application.rebalancing.zones import check_zone
 from evenkeel.domain.leave.model import leaves
 from evenkeel.domain.model.policy import Leave
@@ -49,7 +49,7 @@ def leave_zone(call: Call, fields: LeaveZoneFields) -> Answer:
         return _back(call, fields, stored, before)
     leave = _wanted(call, fields, stored, before)
     wanted = replace(stored, control=stored.control.model_copy(update={"leave": leave}))
-    preview = preview_of(call.ports.clusters, wanted, call.now, call.remaining, with_demand=True)
+    preview = call.preview(wanted, with_demand=True)
     leaving = {pool.id for pool in preview.pools if leaves(pool, leave)}
     pools = [pool for pool in preview.plan.pools if pool.id in leaving]
     document, forecast = forecast_of(leave, pools, preview.now)
@@ -75,7 +75,7 @@ def _wanted(call: Call, fields: LeaveZoneFields, stored: StoredCluster, before: 
         )
     name = one_zone(call, "leave-zone", fields, stored)
     name, _ = check_zone(stored, stored.record.zone_ids.get(name, name), call.ports.clusters, call.remaining)
-    preview = preview_of(call.ports.clusters, stored, call.now, call.remaining)
+    preview = call.preview(stored)
     pool = "" if fields.pool is None else str(find_pool(preview, fields.pool).id)
     zone = zone_called(name, [each.group for each_pool in preview.plan.pools for each in each_pool.groups])
     if before is not None and (before.zone != zone or pool not in ("", before.pool)):
