@@ -125,6 +125,12 @@ class Ending(Fields):
             raise BadRequestError(f"until is '{rfc3339(self.until)}', and for is there too: name one of the two")
         return self.until if self.lasting is None else now + self.lasting
 
+    def future_end(self, now: datetime) -> datetime | None:
+        """Return the end. Raises BadRequestError for one that is past, too."""
+        if (end := self.end(now)) is None or end > now:
+            return end
+        raise BadRequestError(f"until is '{rfc3339(end)}': that is past: choose a time in the future, or leave it out")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluated:

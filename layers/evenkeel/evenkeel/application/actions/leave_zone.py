@@ -68,11 +68,7 @@ def leave_zone(call: Call, fields: LeaveZoneFields) -> Answer:
 
 def _wanted(call: Call, fields: LeaveZoneFields, stored: StoredCluster, before: Leave | None) -> Leave:
     """Return the leave that the fields ask for. Raises BadRequestError if the cluster cannot leave the zone now."""
-    until = fields.end(call.now)
-    if until is not None and until <= call.now:
-        raise BadRequestError(
-            f"until is '{rfc3339(until)}': that is past: choose a time in the future, or leave it out"
-        )
+    until = fields.future_end(call.now)
     name = one_zone(call, "leave-zone", fields, stored)
     name, _ = check_zone(stored, stored.record.zone_ids.get(name, name), call.ports.clusters, call.remaining)
     preview = call.preview(stored)
