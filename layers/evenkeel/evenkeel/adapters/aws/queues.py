@@ -98,17 +98,8 @@ def read_message(model: type[_Message], body: object) -> _Message:
 
 def read_check(body: object) -> CheckRequest | Request:
     """Return a message of the checks queue. Raises BadRequestError."""
-    return read_message(Request, body) if _begins_with("cluster", body) else read_message(CheckRequest, body)
-
-
-def read_request(body: object) -> Request:
-    """Return a message of the rebalance queue. Raises BadRequestError."""
-    return read_message(Request, body)
-
-
-def _begins_with(name: str, body: object) -> bool:
-    """Return True if the first field of a body is ``name``: ``check_again`` writes such."""
-    return isinstance(body, str) and body.startswith(f'{{"{name}":')
+    begins_with_cluster = isinstance(body, str) and body.startswith('{"cluster":')  # as ``check_again`` writes it
+    return read_message(Request, body) if begins_with_cluster else read_message(CheckRequest, body)
 
 
 @dataclass(frozen=True, kw_only=True)
