@@ -334,8 +334,8 @@ class GroupWriter:
             for one in siblings
         }
         for wait in _WAITS:
-            groups = self.api.named_groups([*known])
-            raised = [group["AutoScalingGroupName"] for group in groups if _exceeds(group, known)]
+            maxima = {group["AutoScalingGroupName"]: group["MaxSize"] for group in self.api.named_groups([*known])}
+            raised = [name for name, maximum in maxima.items() if maximum > known[name]]
             # A read may be older than Evenkeel's own last write of the group.
             if not raised or (wait > _WAITS[0] and self._written.keys().isdisjoint(raised)) or not self.api.wait(wait):
                 break
@@ -410,7 +410,9 @@ class GroupWriter:
         # AWS refuses numbers that do not fit the bounds which others have written meanwhile. That is a conflict.
         if refused is not None and _bounds(written) in (change.before, change.interim_bounds, change.bounds):
             raise refused
-        return _checked(written, change)
+        if _bounds(written) != change.bounds:
+            raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds")
+        return written
 
     def _end_named(self, name: str, change: _Change) -> None:
         """Terminate the named instances. No process is suspended: AWS may refuse or ignore a termination then.
@@ -543,18 +545,6 @@ class GroupWriter:
         own = [key for key in OWN_TAGS if key in tags]
         if own:
             self.api.write("delete_tags", name, Tags=[_tag(name, key) for key in own])
-
-
-def _checked(written: Described, change: _Change) -> Described:
-    """Return the group after a write. Raises ConflictError if it has not the bounds that were written."""
-    if _bounds(written) != change.bounds:
-        name = written["AutoScalingGroupName"]
-        raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds")
-    return written
-
-
-def _exceeds(described: Described, known: Mapping[str, int]) -> bool:
-    return bool(described["MaxSize"] > known[described["AutoScalingGroupName"]])
 
 
 def _staying(described: Described) -> set[str]:
