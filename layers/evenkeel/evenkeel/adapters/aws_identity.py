@@ -125,15 +125,10 @@ def _token_of(client: Any, audience: str, seconds: int) -> Any:
 
 def _asked(what: str, call: Callable[[], Any]) -> tuple[Any, str]:
     """Return (answer, ""), or (None, error code) where AWS refuses. Raises AccessError where AWS does not answer."""
-    from botocore.exceptions import ClientError
-
     try:
         return call(), ""
-    except ClientError as error:
-        code, kind = str(error.response.get("Error", {}).get("Code", "")), access_error(error)
-        if kind is AccessError:
-            return None, code
-        problem = code
     except AWS_ERRORS as error:
-        kind, problem = access_error(error), code_of(error)
-    raise kind(f"{what} was not answered: {problem}")
+        code, kind = code_of(error), access_error(error)
+    if kind is AccessError:
+        return None, code
+    raise kind(f"{what} was not answered: {code}")
