@@ -16,6 +16,7 @@ from evenkeel.adapters.auto_scaling.bulk_reads import named_reads_of_a_check, re
 from evenkeel.adapters.auto_scaling.decisions import DecisionsInMemory, DecisionStore
 from evenkeel.adapters.auto_scaling.node_groups import Descriptions, NodeGroupKey
 from evenkeel.adapters.auto_scaling.read import (
+    Answers,
     Described,
     Member,
     Refreshing,
@@ -152,21 +153,18 @@ class AutoScalingCluster:
         managed = {name: names for name, item in single.items() if (names := node_group_of(item))}
         node_groups = read_node_groups(self.api, set(managed.values()))
         undescribed = [name for name, names in managed.items() if names not in node_groups]
-        return read_groups(
-            described,
-            self.policy,
-            self.api.now(),
-            activities,
-            node_groups.values(),
-            self.refreshing,
-            named,
-            unread,
-            undescribed,
-            self.name,
-            self._decisions,
-            untagged,
-            self._types([*single.values()], managed, node_groups),
+        answers = Answers(
+            activities=activities,
+            node_groups=node_groups.values(),
+            types=self._types([*single.values()], managed, node_groups),
+            decisions=self._decisions,
+            refreshing=self.refreshing,
+            with_machines=named,
+            unread=unread,
+            undescribed=undescribed,
+            untagged=untagged,
         )
+        return read_groups(described, self.policy, self.api.now(), answers, self.name)
 
     def _types(
         self, described: Sequence[Described], managed: Mapping[str, NodeGroupKey], node_groups: Descriptions
