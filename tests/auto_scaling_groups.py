@@ -79,7 +79,7 @@ class InProcess:
             clock=self.clock,
             remaining=remaining,
             ec2=None if self.ec2 is None else lambda: self.ec2,
-            instance_types=self.instance_types,
+            types=self.instance_types,
         )
         drainer = None if self.drainer is None else partial(self.drainer, record, remaining)
         writer = writer_name(self.stack, record.id)
@@ -87,8 +87,8 @@ class InProcess:
             api,
             record,
             self.refreshing,
-            decisions=self.wrap_store(self.decisions),
-            writer=writer,
+            store=self.wrap_store(self.decisions),
+            name=writer,
             consistent=consistent,
             drainer=drainer,
         )

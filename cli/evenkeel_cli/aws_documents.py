@@ -105,7 +105,7 @@ class AwsDocuments:
         Raises:
             ConfigError: The groups are of several accounts or Regions. A cluster has its groups in one.
         """
-        from evenkeel.adapters.auto_scaling.read import read_groups
+        from evenkeel.adapters.auto_scaling.read import Answers, read_groups
 
         arns = (str(group.get("AutoScalingGroupARN", "")).split(":") for group in self.groups)
         places = sorted({f"{arn[4]} {arn[3]}" for arn in arns if len(arn) > 4})
@@ -124,9 +124,8 @@ class AwsDocuments:
         for activity in self.activities:
             activities.setdefault(activity["AutoScalingGroupName"], []).append(activity)
         types = {str(each.get("InstanceType")): each for each in self.types}
-        members, others_skipped = read_groups(
-            chosen, policy, now, activities, self.node_groups, types=types if self.types else None
-        )
+        answers = Answers(activities=activities, node_groups=self.node_groups, types=types if self.types else None)
+        members, others_skipped = read_groups(chosen, policy, now, answers)
         unknown = [one.name for one in members if one.group.waiting and one.name not in activities]
         if unknown:
             reason = Reason.of(Rule.ACTIVITIES_NOT_READ, count=len(unknown), name=shlex.quote(unknown[0]))

@@ -48,7 +48,7 @@ def split_groups(described: Iterable[Described], policy: ClusterFile, now: datet
         is_other = control_plane_tag(name, tags) or is_called_other(name, tags)
         if len(item.get("AvailabilityZones") or ()) < 2 or is_other:
             continue
-        members, _ = read_groups(list(_parts(item, tags)), policy, now, {}, ())
+        members, _ = read_groups(list(_parts(item, tags)), policy, now)
         planned = plan(Observation(groups=tuple(each.group for each in members)), ClusterState(), policy.policy(), now)
         for shown, pool in zip(plan_json(planned)["pools"], planned.pools, strict=True):
             how = next((text for key, text in _HOW.items() if key in tags), _HOW_ELSE)

@@ -7,7 +7,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 import evenkeel.application.rebalancing.rebalance  # noqa: F401  imported at the function's start, not in its first call
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
-from evenkeel.adapters.aws.queues import read_request
+from evenkeel.adapters.aws.queues import Request, read_message
 from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of
 
 logger = make_logger()
@@ -18,7 +18,7 @@ def rebalance(record: SqsRecord, context: Any) -> None:
     """Perform the run of a cluster that one message requests."""
 
     def work(body: str) -> None:
-        request = read_request(body)
+        request = read_message(Request, body)
         outcome = container().rebalance(
             request.cluster, request.reason, remaining_of(context), request.found, request.steady
         )

@@ -69,7 +69,7 @@ def no_resume_after_an_error(patch: pytest.MonkeyPatch) -> None:
     whole = GroupWriter._resume
 
     def resume(writer: GroupWriter, name: str, sent: Any) -> Any:
-        return whole(writer, name, sent) if sent.numbers else writer._api.group(name)
+        return whole(writer, name, sent) if sent.numbers else writer.api.group(name)
 
     patch.setattr(GroupWriter, "_resume", resume)
 

@@ -36,11 +36,7 @@ MOST_LINES = 50
 
 
 def read_model(model: type[Model], data: object, where: str) -> Model:
-    """Return ``data`` as ``model``.
-
-    Raises:
-        ConfigError: one line per bad value, each starting with ``where``.
-    """
+    """Return ``data`` as ``model``. Raises ConfigError: one line per bad value, each starting with ``where``."""
     return validated(lambda: model.model_validate(data), where, model.model_json_schema)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.adapters.auto_scaling.read import read_groups
+from evenkeel.adapters.auto_scaling.read import Answers, read_groups
 from evenkeel.adapters.own_annotations import OWN_ANNOTATIONS
 from evenkeel.record import ClusterPolicy
 from evenkeel.texts.english import sentences
@@ -78,7 +78,7 @@ def test_each_group_is_read_or_skipped_with_a_reason(
 ) -> None:
     item = {**group, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
     launched = {group["AutoScalingGroupName"]: launches}
-    members, skipped = read_groups([item], ClusterPolicy(), NOW, launched, [], writer="evenkeel/demo")
+    members, skipped = read_groups([item], ClusterPolicy(), NOW, Answers(activities=launched), writer="evenkeel/demo")
     assert len(members) + len(skipped) == 1
     for member in members:
         assert member.group.requested >= 0

@@ -69,7 +69,7 @@ def test_a_tagged_control_plane_is_frozen_with_what_to_do() -> None:
 def test_an_untagged_control_plane_is_in_no_pool_and_says_why() -> None:
     item = described({"k8s.io/role/master": "1"})
     item["Tags"] = [tag for tag in item["Tags"] if tag["Key"] != "evenkeel.dev/pool"]
-    (member,), _ = read_groups([item], ClusterPolicy(), NOW, {}, ())
+    (member,), _ = read_groups([item], ClusterPolicy(), NOW)
     policy = ClusterPolicy.model_validate({"pools": {"discover": "similar"}}).policy()
     pools, (skipped,) = find_pools([member.group], policy, {})
     assert pools == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.auto_scaling.read import read_groups, read_move
+from evenkeel.adapters.auto_scaling.read import Answers, read_groups, read_move
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -65,9 +65,8 @@ def launch(status: str, minutes_ago: float, message: str = "", instance_id: str 
 def read(
     item: dict[str, Any], activities: list[dict[str, Any]] | None = None, *node_groups: dict[str, Any], **more: Any
 ) -> NodeGroup:
-    members, skipped = read_groups(
-        [item], ClusterPolicy(), NOW, {NAME: activities or []}, node_groups, with_machines=[NAME], **more
-    )
+    answers = Answers(activities={NAME: activities or []}, node_groups=node_groups, with_machines=[NAME], **more)
+    members, skipped = read_groups([item], ClusterPolicy(), NOW, answers)
     assert not skipped
     (member,) = members
     return member.group
@@ -148,7 +147,7 @@ class TestNumbers:
     def test_machines_are_returned_where_one_is_missing_or_on_request(self) -> None:
         items = [described(AutoScalingGroupName=name) for name in ("rests", "asked")]
         items.append(described(AutoScalingGroupName="lacks", DesiredCapacity=3))
-        members, _ = read_groups(items, ClusterPolicy(), NOW, {}, [], with_machines=["asked"])
+        members, _ = read_groups(items, ClusterPolicy(), NOW, Answers(with_machines=["asked"]))
         assert [member.name for member in members if member.group.machines is not None] == ["asked", "lacks"]
         assert {len(member.machines) for member in members} == {2}
 
@@ -327,7 +326,7 @@ class TestSkipped:
     )
     def test_a_group_that_is_no_node_group_is_skipped_alone(self, more: dict[str, Any], rule: Rule, text: str) -> None:
         other = described(AutoScalingGroupName="other")
-        members, (skipped,) = read_groups([described(**more), other], ClusterPolicy(), NOW, {}, [])
+        members, (skipped,) = read_groups([described(**more), other], ClusterPolicy(), NOW)
         assert [member.name for member in members] == ["other"]
         assert skipped.reason.rule is rule
         assert text in sentence(skipped.reason)
@@ -338,7 +337,7 @@ class TestSkipped:
         suspended = {"SuspendedProcesses": [{"ProcessName": "AZRebalance", "SuspensionReason": ""}]}
         texts = []
         for more in (zones, zones | strict | suspended):
-            _, (skipped,) = read_groups([described(**more)], ClusterPolicy(), NOW, {}, [])
+            _, (skipped,) = read_groups([described(**more)], ClusterPolicy(), NOW)
             texts.append(sentence(skipped.reason))
         assert (
             "balanced-best-effort: where a zone refuses a launch, another one gets it; "
@@ -348,14 +347,14 @@ class TestSkipped:
 
     def test_no_zonal_shift_is_advised_for_a_managed_node_group(self) -> None:
         managed = described({"eks:cluster-name": "blue", "eks:nodegroup-name": "w"}, AvailabilityZones=["a", "b"])
-        _, (skipped,) = read_groups([managed], ClusterPolicy(), NOW, {}, [])
+        _, (skipped,) = read_groups([managed], ClusterPolicy(), NOW)
         assert "zonal shift" not in sentence(skipped.reason)
 
     def test_groups_that_the_discovery_does_not_match_are_skipped(self) -> None:
         policy = ClusterPolicy.model_validate({"discovery": ["asg:tag=team=blue"], "flavours": ["auto-scaling"]})
-        _, (skipped,) = read_groups([described()], policy, NOW, {}, [])
+        _, (skipped,) = read_groups([described()], policy, NOW)
         assert skipped.reason.rule is Rule.NOT_DISCOVERED
-        members, _ = read_groups([described({"team": "blue"})], policy, NOW, {}, [])
+        members, _ = read_groups([described({"team": "blue"})], policy, NOW)
         assert len(members) == 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.auto_scaling.instance_types import InstanceTypes
-from evenkeel.adapters.auto_scaling.read import read_groups
+from evenkeel.adapters.auto_scaling.read import Answers, read_groups
 from evenkeel.domain.model.groups import GroupTemplate
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.templates import NodeTemplate, Taint
@@ -25,7 +25,8 @@ def template(
 ) -> GroupTemplate:
     policy = ClusterPolicy.model_validate({"demand": "full", "autoscaler": "none"})
     item = described(tags, **{"DesiredCapacity": 0, "Instances": [], **more})
-    (member,), _ = read_groups([item], policy, NOW, {}, [node_group(**group)] if group is not None else [], types=types)
+    answers = Answers(node_groups=[node_group(**group)] if group is not None else [], types=types)
+    (member,), _ = read_groups([item], policy, NOW, answers)
     return member.group.template
 
 
@@ -110,7 +111,7 @@ def test_without_types_the_least_that_the_group_requires_counts() -> None:
 def test_a_taint_with_an_unknown_effect_is_ignored_with_a_note() -> None:
     taints = [{"key": "a", "effect": "NO_SCHEDULE"}, {"key": "b", "value": "x", "effect": "MAYBE"}]
     item, policy = described(), ClusterPolicy()
-    (member,), _ = read_groups([item], policy, NOW, {}, [node_group(taints=taints)])
+    (member,), _ = read_groups([item], policy, NOW, Answers(node_groups=[node_group(taints=taints)]))
     assert member.group.template.node is not None
     assert member.group.template.node.taints == (Taint("a", "", "NoSchedule"),)
     (note,) = member.group.unreadable.notes
@@ -137,7 +138,7 @@ class TestUnknownSizes:
 
     def test_a_group_with_nodes_and_one_of_an_autoscaler_are_not_closed(self) -> None:
         assert template(DesiredCapacity=1, types=None).closed_because is None
-        (member,), _ = read_groups([described(DesiredCapacity=0, Instances=[])], ClusterPolicy(), NOW, {}, [])
+        (member,), _ = read_groups([described(DesiredCapacity=0, Instances=[])], ClusterPolicy(), NOW)
         assert member.group.template.closed_because is None
 
 

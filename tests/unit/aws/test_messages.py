@@ -20,7 +20,6 @@ from evenkeel.adapters.aws.queues import (
     SqsQueue,
     read_check,
     read_message,
-    read_request,
     read_scan,
 )
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError
@@ -117,7 +116,7 @@ class TestReading:
 
     def test_a_message_of_the_worker_is_a_run(self, client: Client) -> None:
         queue(client).request("demo", "scan", "1")
-        assert read_request(client.sent[0]["MessageBody"]) == Request(cluster="demo", reason="scan")
+        assert read_message(Request, client.sent[0]["MessageBody"]) == Request(cluster="demo", reason="scan")
 
     @pytest.mark.parametrize("body", ['{"cluster": "7"}', '{"cluster": ["a"], "reason": "x"}', '{"reason": "x"}', None])
     def test_another_message_of_the_checks_is_refused(self, body: object) -> None:

@@ -10,7 +10,7 @@ from botocore.awsrequest import AWSPreparedRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.auto_scaling.read import read_groups
+from evenkeel.adapters.auto_scaling.read import Answers, read_groups
 from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.adapters.aws_session import RUNS, AwsSession
 from evenkeel.application.rebalancing.events import EventOutcome, EventResult, Failure, Ignored, Report
@@ -215,7 +215,7 @@ def test_an_event_has_the_class_that_a_check_reads_of_its_activity(kind: str, ex
     groups = api.describe_auto_scaling_groups(AutoScalingGroupNames=[GROUP])["AutoScalingGroups"]
     activities = api.describe_scaling_activities(AutoScalingGroupName=GROUP)["Activities"]
     record = stack.store.load("prod").record
-    (member,), _ = read_groups(groups, record, api.clock.now, {GROUP: activities}, [])
+    (member,), _ = read_groups(groups, record, api.clock.now, Answers(activities={GROUP: activities}))
     (failed,) = [machine.failure for machine in member.group.machines or () if machine.failure]
     assert stack.store.load("prod").state.groups[member.group.key].failure.failure_class is expected
     assert classify(failed.code, failed.message) is expected

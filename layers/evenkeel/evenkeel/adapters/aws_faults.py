@@ -18,7 +18,7 @@ def access_error(error: Exception) -> type[AccessError]:
     """Return the error type to raise instead of AWS's error. Missing credentials count as AccessUnavailableError."""
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        away = status >= 500 or str(error.response.get("Error", {}).get("Code", "")).startswith(_THROTTLING)
+        away = status >= 500 or code_of(error).startswith(_THROTTLING)
         return AccessUnavailableError if away else AccessError
     return AccessUnavailableError
 
@@ -39,11 +39,7 @@ UNREADABLE = "its answer cannot be read"
 
 
 def part_of(answer: Mapping[str, Any] | None, name: str) -> Any:
-    """Return a part of AWS's answer that every valid answer to the call has.
-
-    Raises:
-        ResponseParserError: The answer lacks the part.
-    """
+    """Return a part of AWS's answer that every valid answer to the call has. Raises ResponseParserError without it."""
     if not isinstance(answer, Mapping) or answer.get(name) is None:
         raise ResponseParserError(UNREADABLE)
     return answer[name]

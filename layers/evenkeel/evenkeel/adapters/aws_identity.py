@@ -56,13 +56,9 @@ class AwsIdentity:
         self._adding = Lock()
 
     def client(self, service: str, region: str | None = None, role: Any = None, *, attempts: int = 2) -> Any:
-        """Return a cached client. Raises AccessError.
+        """Return a cached client. Region and ``role`` are the function's own if they are None. Raises AccessError.
 
-        Args:
-            service: The service's name in boto3.
-            region: The Region; None: the function's own.
-            role: The credentials to sign with; None: the function's own.
-            attempts: How often the client sends a request that is not answered or is throttled.
+        ``attempts``: how often the client sends a request that is not answered or is throttled.
         """
         settings: dict[str, Any] = {"region_name": region}
         if role is not None:
@@ -129,15 +125,10 @@ def _token_of(client: Any, audience: str, seconds: int) -> Any:
 
 def _asked(what: str, call: Callable[[], Any]) -> tuple[Any, str]:
     """Return (answer, ""), or (None, error code) where AWS refuses. Raises AccessError where AWS does not answer."""
-    from botocore.exceptions import ClientError
-
     try:
         return call(), ""
-    except ClientError as error:
-        code, kind = str(error.response.get("Error", {}).get("Code", "")), access_error(error)
-        if kind is AccessError:
-            return None, code
-        problem = code
     except AWS_ERRORS as error:
-        kind, problem = access_error(error), code_of(error)
-    raise kind(f"{what} was not answered: {problem}")
+        code, kind = code_of(error), access_error(error)
+    if kind is AccessError:
+        return None, code
+    raise kind(f"{what} was not answered: {code}")

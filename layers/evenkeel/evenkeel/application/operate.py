@@ -63,9 +63,7 @@ class Operate(ActionPorts):
     def __call__(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:
         """Return the answer to one operator event.
 
-        Raises:
-            BadRequestError, ConfigError: the event is wrong.
-            EvenkeelError: the action cannot be carried out now.
+        Raises BadRequestError or ConfigError if the event is wrong, EvenkeelError if the action is not possible now.
         """
         action = _action_of(event)
         right = action.right_for(event)

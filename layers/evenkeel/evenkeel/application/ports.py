@@ -96,12 +96,8 @@ class Queue(Protocol):
     ) -> None:
         """Request a run. Requests with the same deduplication id within five minutes count as one.
 
-        Args:
-            cluster: The cluster's id.
-            reason: The reason for the run.
-            deduplication: The deduplication id.
-            found: The result of the check that requests the run.
-            steady: The state that the run stores if the run, too, finds nothing to do.
+        ``found``: the result of the check that requests the run. ``steady``: the state that the run stores if the run,
+        too, finds nothing to do.
         """
 
     def check_again(self, cluster: str, reason: str, seconds: int) -> None:
@@ -232,17 +228,10 @@ class LeaseStore(Protocol):
     ) -> Lease:
         """Take the lease, and return it.
 
-        Args:
-            cluster: The cluster's id.
-            owner: A name for the new owner.
-            seen_token: The fencing token that the caller has read.
-            now: The time.
-            expires: The end of the lease.
-            writes: The groups that are ``StoredCluster.unfinished`` if the lease ends without being given back.
+        ``seen_token``: the fencing token that the caller has read. ``writes``: the groups that are
+        ``StoredCluster.unfinished`` if the lease ends without being given back.
 
-        Raises:
-            LeaseHeldError: Another owner has the lease.
-            StateConflictError: Another owner has taken the lease since the caller read the fencing token.
+        Raises LeaseHeldError if another owner has the lease, StateConflictError if one has had it since ``seen_token``.
         """
 
     def give_back_lease(self, cluster: str, lease: Lease, now: datetime, unfinished: Collection[str] = ()) -> None:

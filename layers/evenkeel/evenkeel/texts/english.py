@@ -144,8 +144,7 @@ def outcome_text(outcome: Outcome) -> str:
 def fill(template: str, facts: Facts, flavour: str = "") -> str:
     """Return a template with its facts filled in, in the words of a flavour. The facts keep their words.
 
-    Raises:
-        KeyError: The template names a fact that is neither given nor derived.
+    Raises KeyError if the template names a fact that is neither given nor derived.
     """
     return "".join(
         _write(text if all(_has(facts, name) for name in needed) else otherwise, facts, flavour)

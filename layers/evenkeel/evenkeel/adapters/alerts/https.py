@@ -6,6 +6,7 @@ error names only the host of a URL, because other parts of the URL may be a secr
 
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import urllib3
@@ -18,45 +19,29 @@ _DEADLINE_SECONDS = 8.0
 _LONGEST_RETRY_AFTER = 3600.0
 
 
+@dataclass(frozen=True)
 class HttpsPost:
-    """Posts JSON.
+    """Posts JSON."""
 
-    Args:
-        context: The certificates to trust. None: the certificates that this machine trusts.
-        deadline: Seconds for the whole request.
-        allow_loopback: True: the service may be on this machine. Only the sandbox sets this.
-    """
-
-    def __init__(
-        self,
-        context: ssl.SSLContext | None = None,
-        deadline: float = _DEADLINE_SECONDS,
-        *,
-        allow_loopback: bool = False,
-    ) -> None:
-        self._context = context
-        self._deadline = deadline
-        self._allow_loopback = allow_loopback
+    context: ssl.SSLContext | None = None  # the certificates to trust; None: those that this machine trusts
+    deadline: float = _DEADLINE_SECONDS  # for the whole request
+    allow_loopback: bool = field(default=False, kw_only=True)  # the service may be on this machine, as in the sandbox
 
     def __call__(self, url: str, body: bytes, headers: Mapping[str, str], accepted: frozenset[int]) -> None:
-        """Post a body.
+        """Post a body. Raises ChannelError if the service does not answer, or answers with another status.
 
-        Args:
-            accepted: HTTP statuses outside 200 to 299 that do not count as errors.
-
-        Raises:
-            ChannelError: The service did not answer, or answered with another status.
+        ``accepted``: HTTP statuses outside 200 to 299 that do not count as errors.
         """
         host = _host(url)
-        context = self._context or ssl.create_default_context()
+        context = self.context or ssl.create_default_context()
         try:
-            with connections(context, None, allow_loopback=self._allow_loopback) as pool:
+            with connections(context, None, allow_loopback=self.allow_loopback) as pool:
                 answer = pool.request(
                     "POST",
                     url,
                     body=body,
                     headers={"Content-Type": "application/json", **headers},
-                    timeout=urllib3.Timeout(total=self._deadline),
+                    timeout=urllib3.Timeout(total=self.deadline),
                     redirect=False,
                     preload_content=False,
                 )

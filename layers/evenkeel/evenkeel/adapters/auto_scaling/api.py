@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import Lock
 from typing import Any, NoReturn
@@ -103,45 +104,29 @@ class ThrottledError(ClusterUnavailableError):
     """AWS throttles the account. Further calls would also throttle cluster-autoscaler."""
 
 
+@dataclass
 class AutoScalingApi:
-    """The calls for one cluster's record during one check or run.
+    """The calls for one cluster's record during one check or run."""
 
-    Args:
-        name: The cluster's id, for messages.
-        auto_scaling: Returns boto3's client. It must not repeat calls itself, because a repeated termination would
-            lower the desired capacity twice.
-        eks: Returns boto3's client for EKS.
-        node_groups: Keeps answers of EKS for the next checks.
-        ec2: Returns boto3's client for EC2; None: instance types are not read.
-        instance_types: Keeps answers of EC2 for the next checks.
-    """
+    name: str  # the cluster's id, for messages
+    # Returns boto3's client. It must not repeat calls itself, because a repeated termination would lower the desired
+    # capacity twice.
+    auto_scaling: Callable[[], Any]
+    eks: Callable[[], Any]  # returns boto3's client for EKS
+    node_groups: NodeGroups  # keeps answers of EKS for the next checks
+    clock: Clock
+    remaining: Remaining
+    ec2: Callable[[], Any] | None = None  # returns boto3's client for EC2; None: instance types are not read
+    types: InstanceTypes = field(default_factory=InstanceTypes)  # keeps answers of EC2 for the next checks
+    _pace: _Pace = field(init=False)
+    _suspended: set[str] = field(init=False, default_factory=set)  # where this run may have suspended a process
 
-    def __init__(  # noqa: PLR0913  each service and cache is an argument
-        self,
-        name: str,
-        *,
-        auto_scaling: Callable[[], Any],
-        eks: Callable[[], Any],
-        node_groups: NodeGroups,
-        clock: Clock,
-        remaining: Remaining,
-        ec2: Callable[[], Any] | None = None,
-        instance_types: InstanceTypes | None = None,
-    ) -> None:
-        self.name = name
-        self._auto_scaling = auto_scaling
-        self._eks = eks
-        self.node_groups = node_groups
-        self._ec2 = ec2
-        self._instance_types = instance_types or InstanceTypes()
-        self._clock = clock
-        self._remaining = remaining
-        self._pace = _Pace(clock)
-        self._suspended: set[str] = set()  # the groups in which this run may have suspended a process
+    def __post_init__(self) -> None:
+        self._pace = _Pace(self.clock)
 
     def now(self) -> datetime:
         """Return the time."""
-        return self._clock.now()
+        return self.clock.now()
 
     def slow_down(self) -> None:
         """Leave calls to cluster-autoscaler before AWS throttles the account, for work that is not urgent."""
@@ -191,7 +176,7 @@ class AutoScalingApi:
         Only writes read it. So its errors are those of a write, and keep only this group from being written.
         """
         request, part = {"AutoScalingGroupName": name}, "InstanceRefreshes"
-        answer = self._read(self._auto_scaling(), "describe_instance_refreshes", name, part, request, is_for_write=True)
+        answer = self._read(self.auto_scaling(), "describe_instance_refreshes", name, part, request, is_for_write=True)
         statuses = (str(refresh.get("Status")) for refresh in answer[part])
         return next((status for status in statuses if status not in ENDED_REFRESHES), None)
 
@@ -199,7 +184,7 @@ class AutoScalingApi:
         """Return EKS's description of a managed node group; empty: there is no such node group."""
         request = {"clusterName": cluster, "nodegroupName": name}
         try:
-            answer = self._read(self._eks(), "describe_nodegroup", f"{cluster}/{name}", "nodegroup", request)
+            answer = self._read(self.eks(), "describe_nodegroup", f"{cluster}/{name}", "nodegroup", request)
         except ConflictError:  # the tags of a group remain after its node group is deleted
             answer = {"nodegroup": {}}
         node_group: Described = answer["nodegroup"]
@@ -208,17 +193,17 @@ class AutoScalingApi:
 
     def instance_types(self, names: Collection[str]) -> Mapping[str, Described] | None:
         """Return EC2's descriptions of these instance types; None: they were not read. Never raises an error."""
-        kept, now = self._instance_types, self.now()
+        kept, now = self.types, self.now()
         known = kept.known(self.name, names, now)
         asked = sorted(set(names).difference(known))[:_TYPES]
         if not asked:
             return known
-        if self._ec2 is None or not kept.may_ask(self.name, now):
+        if self.ec2 is None or not kept.may_ask(self.name, now):
             return known or None
         # A filter leaves out the types that EC2 does not know. Their names in the call would be an error.
         request = {"Filters": [{"Name": "instance-type", "Values": asked}]}
         try:
-            pages = self._pages("describe_instance_types", "", "InstanceTypes", request, self._ec2())
+            pages = self._pages("describe_instance_types", "", "InstanceTypes", request, self.ec2())
             kept.keep(self.name, asked, [each for page in pages for each in page], now)
         except EvenkeelError as error:
             _log.warning("sizes of instance types not read: %s", error, extra={"cluster": self.name})
@@ -236,7 +221,7 @@ class AutoScalingApi:
     ) -> Iterator[Mapping[str, Any]]:
         token: dict[str, Any] = {}
         while True:
-            answer = self._read(client or self._auto_scaling(), operation, place, part, {**request, **token})
+            answer = self._read(client or self.auto_scaling(), operation, place, part, {**request, **token})
             yield answer
             if not answer.get("NextToken"):
                 return
@@ -270,19 +255,19 @@ class AutoScalingApi:
         """
         if operation == _SUSPEND:
             self._suspended.add(name)
-        self._call(self._auto_scaling(), operation, name, request, reads=False)
+        self._call(self.auto_scaling(), operation, name, request, reads=False)
         if operation == _RESUME:
             self._suspended.discard(name)
 
     def may_begin(self, calls: int) -> bool:
         """Return True if the time left is enough for so many calls of a write, and then to resume its process."""
-        return self._remaining() > self._pace.seconds_for(calls) + _KEPT_TO_RESUME
+        return self.remaining() > self._pace.seconds_for(calls) + _KEPT_TO_RESUME
 
     def wait(self, seconds: float) -> bool:
         """Wait for these seconds, and return True; return False if too little time would be left to end a write."""
-        if self._remaining() < seconds + _KEPT_FOR_WRITES:
+        if self.remaining() < seconds + _KEPT_FOR_WRITES:
             return False
-        self._clock.sleep(seconds)
+        self.clock.sleep(seconds)
         return True
 
     def _call(
@@ -296,7 +281,7 @@ class AutoScalingApi:
         kept = _KEPT_TO_RESUME if self._suspended or is_last else 0.0
         most = _MOST_REPEATS_TO_RESUME if is_last else _MOST_REPEATS
         for turn in range(most + 1):
-            if not self._pace.wait(self._remaining() - _CALL_SECONDS - kept) and not is_last:
+            if not self._pace.wait(self.remaining() - _CALL_SECONDS - kept) and not is_last:
                 raise ClusterUnavailableError(f"{self._named(operation, place)}: no time left")
             try:
                 answer: Mapping[str, Any] = getattr(client, operation)(**request)
@@ -308,9 +293,9 @@ class AutoScalingApi:
             is_throttled = code_of(problem).startswith(_THROTTLED)
             self._pace.note(throttled=is_throttled)
             is_repeated = is_throttled and turn < most
-            if not is_repeated or self._remaining() < wait + _CALL_SECONDS + (0 if is_last else kept):
+            if not is_repeated or self.remaining() < wait + _CALL_SECONDS + (0 if is_last else kept):
                 break
-            self._clock.sleep(wait)
+            self.clock.sleep(wait)
             wait = _LONGEST_WAIT_TO_RESUME if is_last else 2 * wait
         return self._raise(problem, operation, place, reads=reads)
 

@@ -45,13 +45,8 @@ def read_launches(
 ) -> tuple[dict[str, list[Described]], Collection[str]]:
     """Return the newest activities by group, and the names of the groups whose activities were not read.
 
-    Args:
-        api: The API.
-        names: The groups whose launches a plan needs.
-        most_named: How many groups are read by name if the account's pages do not show them; None: all of them.
-
-    Raises:
-        AccessRefusedError: A right is missing.
+    ``names``: the groups whose launches a plan needs. ``most_named``: how many of them are read by name if the
+    account's pages do not show them; None: all of them. Raises AccessRefusedError if a right is missing.
     """
     activities: dict[str, list[Described]] = {name: [] for name in names}
     unread = set(names)
@@ -93,8 +88,7 @@ def _read_pages(api: AutoScalingApi, activities: Mapping[str, list[Described]], 
 def read_node_groups(api: AutoScalingApi, keys: Collection[NodeGroupKey]) -> Descriptions:
     """Return the newest answers of EKS about these node groups. A node group that was never read has none.
 
-    Raises:
-        AccessRefusedError: A right is missing.
+    Raises AccessRefusedError if a right is missing.
     """
     kept = api.node_groups
     kept.load(api.name, keys, api.now())
@@ -107,8 +101,7 @@ def read_node_groups(api: AutoScalingApi, keys: Collection[NodeGroupKey]) -> Des
 def read_in_threads(cluster: str, keys: Collection[_K], read: Callable[[_K], _V]) -> Mapping[_K, _V]:
     """Return the answers by key. A key has none if it was not answered, or if AWS throttled the account before.
 
-    Raises:
-        AccessRefusedError: A right is missing.
+    Raises AccessRefusedError if a right is missing.
     """
     answers: dict[_K, _V] = {}
     errors: list[Exception] = []

@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from evenkeel.adapters.auto_scaling.bulk_reads import named_reads_of_a_check, re
 from evenkeel.adapters.auto_scaling.decisions import DecisionsInMemory, DecisionStore
 from evenkeel.adapters.auto_scaling.node_groups import Descriptions, NodeGroupKey
 from evenkeel.adapters.auto_scaling.read import (
+    Answers,
     Described,
     Member,
     Refreshing,
@@ -90,70 +92,51 @@ def tag_filters(policy: ClusterPolicy) -> Filters:
     ]
 
 
+@dataclass
 class AutoScalingCluster:
     """The groups of one record during one run or check. Its methods write to the groups that ``observe`` has read."""
 
-    def __init__(  # noqa: PLR0913  how to read, and how to write
-        self,
-        api: AutoScalingApi,
-        policy: ClusterPolicy,
-        refreshing: Refreshing,
-        *,
-        decisions: DecisionStore | None = None,
-        writer: str = "",
-        consistent: bool = True,
-        drainer: Callable[[], Drainer] | None = None,
-    ) -> None:
-        """Store how to read and write.
-
-        Args:
-            api: The API.
-            policy: The record.
-            refreshing: The instance refreshes that writes have found.
-            decisions: Stores the decisions; None: the caller has no table, and does not write.
-            writer: The names of the stack and the cluster, for tags; empty: the caller does not write.
-            consistent: False for a check.
-            drainer: Opens the workload cluster; None: the record names none. Raises AccessError.
-        """
-        self._api = api
-        self._policy = policy
-        self._refreshing = refreshing
-        self._store = decisions or DecisionsInMemory()
-        self._name = writer
-        self._consistent = consistent
-        self._drainer = drainer
-        self._members: dict[GroupKey, Member] = {}
-        self._described: Sequence[Described] = ()
-        self._removals: dict[GroupKey, tuple[str, ...]] = {}  # the machines that the next patch of a group removes
-        self._writes_in_turn = False
-        self.others: Mapping[type[Any], Others] = {}
+    api: AutoScalingApi
+    policy: ClusterPolicy
+    refreshing: Refreshing  # the instance refreshes that writes have found
+    # Stores the decisions. A caller that does not write needs no table.
+    store: DecisionStore = field(default_factory=DecisionsInMemory)
+    name: str = ""  # of the stack and the cluster, for tags; empty: the caller does not write
+    consistent: bool = True  # False for a check
+    drainer: Callable[[], Drainer] | None = None  # opens the workload cluster; None: the record names none
+    others: Mapping[type[Any], Others] = field(init=False, default_factory=dict)
+    _members: dict[GroupKey, Member] = field(init=False, default_factory=dict)
+    _described: Sequence[Described] = field(init=False, default=())
+    # The machines that the next patch of a group removes.
+    _removals: dict[GroupKey, tuple[str, ...]] = field(init=False, default_factory=dict)
+    _writes_in_turn: bool = field(init=False, default=False)
 
     # Reads
 
     def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[str] = ()) -> Observation:
         """Read every group. ``reads_machines``: groups whose launches are read even if none is missing."""
-        self._read_at = self._api.now()
-        described = self._described = self._api.groups(tag_filters(self._policy))
+        self._read_at = self.api.now()
+        described = self._described = self.api.groups(tag_filters(self.policy))
         # The groups are read first, so that no decision is older than what AWS shows.
-        self._decisions = {**self._store.load(self._api.name)}
-        self._writer = GroupWriter(self._api, self._refreshing, self._store, self._decisions, self._name)
-        if self._consistent:
+        self._decisions = {**self.store.load(self.api.name)}
+        self._writer = GroupWriter(self.api, self.refreshing, self.store, self._decisions, self.name)
+        if self.consistent:
             described = self._resumed(described)
         untagged = self._untagged(known)
         members, skipped = self._read([*described, *untagged.values()], {key.name for key in reads_machines}, untagged)
-        if self._policy.autoscaler_status is not None and self._drainer is not None:
-            members = with_autoscaler_bounds(members, *self._autoscaler_status(self._policy.autoscaler_status))
+        if self.policy.autoscaler_status is not None and self.drainer is not None:
+            members = with_autoscaler_bounds(members, *self._autoscaler_status(self.policy.autoscaler_status))
         self._members = {member.group.key: member for member in members}
         self._writes_in_turn = not reads_machines and _are_new(members)
         if self._writes_in_turn:
-            self._api.slow_down()
+            self.api.slow_down()
         return Observation(groups=tuple(member.group for member in members), skipped=tuple(skipped))
 
     def _untagged(self, known: Collection[str]) -> Mapping[str, Described]:
         """Return the known groups that exist, and have lost the tags that select them."""
         selected = {str(item["AutoScalingGroupName"]) for item in self._described}
         names = sorted({key.rpartition("/")[2] for key in known if key.startswith(f"{AUTO_SCALING}/")} - selected)
-        return {str(item["AutoScalingGroupName"]): item for item in self._api.named_groups(names)}
+        return {str(item["AutoScalingGroupName"]): item for item in self.api.named_groups(names)}
 
     def _read(
         self, described: Sequence[Described], named: Collection[str], untagged: Collection[str]
@@ -163,41 +146,38 @@ class AutoScalingCluster:
         single = {str(item["AutoScalingGroupName"]): item for item in described if len(item["AvailabilityZones"]) == 1}
         short = {name for name, item in single.items() if item["DesiredCapacity"] > len(instances_of(item))}
         # The command line, which names no writer, reads the cluster once.
-        is_check = bool(self._name) and not self._consistent
+        is_check = bool(self.name) and not self.consistent
         most_named = named_reads_of_a_check(len(described)) if is_check else None
         wanted = short.union(single.keys() & named)
-        activities, unread = read_launches(self._api, wanted, most_named=most_named)
+        activities, unread = read_launches(self.api, wanted, most_named=most_named)
         managed = {name: names for name, item in single.items() if (names := node_group_of(item))}
-        node_groups = read_node_groups(self._api, set(managed.values()))
+        node_groups = read_node_groups(self.api, set(managed.values()))
         undescribed = [name for name, names in managed.items() if names not in node_groups]
-        return read_groups(
-            described,
-            self._policy,
-            self._api.now(),
-            activities,
-            node_groups.values(),
-            self._refreshing,
-            named,
-            unread,
-            undescribed,
-            self._name,
-            self._decisions,
-            untagged,
-            self._types([*single.values()], managed, node_groups),
+        answers = Answers(
+            activities=activities,
+            node_groups=node_groups.values(),
+            types=self._types([*single.values()], managed, node_groups),
+            decisions=self._decisions,
+            refreshing=self.refreshing,
+            with_machines=named,
+            unread=unread,
+            undescribed=undescribed,
+            untagged=untagged,
         )
+        return read_groups(described, self.policy, self.api.now(), answers, self.name)
 
     def _types(
         self, described: Sequence[Described], managed: Mapping[str, NodeGroupKey], node_groups: Descriptions
     ) -> Mapping[str, Described] | None:
         """Return EC2's descriptions of the groups' first types; None: they are not needed, or not read."""
-        if self._policy.demand_stage is DemandStage.OFF:
+        if self.policy.demand_stage is DemandStage.OFF:
             return None
         names = set[str]()
         for item in described:
             tags, key = tags_of(item), managed.get(str(item["AutoScalingGroupName"]))
             node_group = {} if key is None else node_groups.get(key, {})
             names |= {*types_of(item, tags, node_group)[:1]}
-        return self._api.instance_types(names)
+        return self.api.instance_types(names)
 
     def _resumed(self, described: Sequence[Described]) -> list[Described]:
         """Return the groups, after the writes that former runs have not finished are ended.
@@ -209,10 +189,10 @@ class AutoScalingCluster:
         def resume(item: Described) -> None:
             name = str(item["AutoScalingGroupName"])
             try:
-                if self._writer.resume(item, self._api.now()):
-                    resumed[name] = self._api.group(name)
+                if self._writer.resume(item, self.api.now()):
+                    resumed[name] = self.api.group(name)
             except EvenkeelError as error:
-                _log.error("unfinished write: %s", error, extra={"cluster": self._api.name, "group": name})
+                _log.error("unfinished write: %s", error, extra={"cluster": self.api.name, "group": name})
 
         unfinished = [item for item in described if self._writer.has_unfinished(item)]
         run_in_threads([partial(resume, item) for item in unfinished])  # each may take seconds
@@ -221,22 +201,22 @@ class AutoScalingCluster:
     def _autoscaler_status(self, namespace: str) -> tuple[str, datetime | None]:
         """Return the status, empty where it is unreadable: then it is unknown which bounds the autoscaler uses."""
         try:
-            return ("", None) if self._drainer is None else self._drainer().autoscaler_status(namespace)
+            return ("", None) if self.drainer is None else self.drainer().autoscaler_status(namespace)
         except (AccessError, ClusterUnavailableError) as error:
-            _log.warning("cluster-autoscaler-status not read: %s", error, extra={"cluster": self._api.name})
+            _log.warning("cluster-autoscaler-status not read: %s", error, extra={"cluster": self.api.name})
             return "", None
 
     def seen(self) -> Mapping[str, str]:
         """Return the digest of the groups."""
-        return {} if self._consistent else {AUTO_SCALING: _digest(self._described)}
+        return {} if self.consistent else {AUTO_SCALING: _digest(self._described)}
 
     def shows(self, seen: Mapping[str, str]) -> bool:
         """Return True if the groups still have this digest."""
-        return bool(seen) and {**seen} == {AUTO_SCALING: _digest(self._api.groups(tag_filters(self._policy)))}
+        return bool(seen) and {**seen} == {AUTO_SCALING: _digest(self.api.groups(tag_filters(self.policy)))}
 
     def nodes(self) -> Mapping[str, MachineNode]:
         """Return the nodes by the provider id that the cloud provider gives them."""
-        return machine_nodes(self._members.values(), orders=self._policy.demand_stage.orders)
+        return machine_nodes(self._members.values(), orders=self.policy.demand_stage.orders)
 
     def zone_ids(self) -> Mapping[str, str]:
         """Return the zone names by AWS zone id, from the instances that the last read has found."""
@@ -263,7 +243,7 @@ class AutoScalingCluster:
             may_remove_running=removal.may_remove_running,
             keeps=removal.keeps,
             provision_timeout=patch.plan.provision_timeout,
-            now=self._api.now(),
+            now=self.api.now(),
         )
         if gone := [ref.name for ref in removal.machines if ref not in machines or machines[ref].deleting]:
             raise ConflictError(f"machine {gone[0]} of {group.key} is gone since it was read")
@@ -287,9 +267,9 @@ class AutoScalingCluster:
         running = {machine.name for machine in machines if machine.has_node and not machine.deleting}
         self._release(running.intersection(ours).difference(names))
         nodeless = set(group.status.nodeless).intersection(names) - running
-        if self._drainer is not None and (drained := running.intersection(names) | nodeless):
+        if self.drainer is not None and (drained := running.intersection(names) | nodeless):
             try:
-                self._drainer().drain(drained, self._read_at, self._api.now(), nodeless)
+                self.drainer().drain(drained, self._read_at, self.api.now(), nodeless)
             except (AccessError, ClusterUnavailableError) as error:
                 raise DrainingError(str(error)) from None
         self._removals[group.key] = tuple(names)
@@ -309,7 +289,7 @@ class AutoScalingCluster:
 
     def _release(self, names: Collection[str]) -> set[str]:
         """Uncordon the nodes of these machines. Return the machines without a listed node."""
-        return self._drainer().release(names) if names and self._drainer is not None else set()
+        return self.drainer().release(names) if names and self.drainer is not None else set()
 
     def confirm(self, groups: Collection[GroupKey]) -> None:
         """Read these groups again. Raises ConflictError if another writer has raised the max of one."""
@@ -323,18 +303,20 @@ class AutoScalingCluster:
 
     def unfinished(self, begun: Collection[str]) -> Collection[str]:
         """Return the groups whose writes have begun and not ended. First end those of groups that were not read."""
-        unknown, described = set(), {str(item["AutoScalingGroupName"]) for item in self._described}
+        unknown, described = set(), {str(item["AutoScalingGroupName"]): item for item in self._described}
         for key in map(GroupKey.read, begun):
             if key.name not in described:  # it has lost the tags that select it
                 try:
-                    self._resumed([self._api.group(key.name)])
+                    described[key.name] = self.api.group(key.name)
+                    self._resumed([described[key.name]])
                 except ConflictError:
                     continue  # it does not exist any more
                 except EvenkeelError as error:
-                    _log.error("unfinished write: %s", error, extra={"cluster": self._api.name, "group": key.name})
+                    _log.error("unfinished write: %s", error, extra={"cluster": self.api.name, "group": key.name})
                     unknown.add(str(key))
-        ours = {str(GroupKey(AUTO_SCALING, self._policy.region, name)) for name in self._writer.unfinished}
-        return ours | unknown
+        described |= {member.name: member.described for member in self._members.values()}
+        names = [name for name, item in described.items() if self._writer.has_unfinished(item)]
+        return unknown.union(str(GroupKey(AUTO_SCALING, self.policy.region, name)) for name in names)
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         """Write tag pool-max."""

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from evenkeel.access_config import AutoScalingAccess
@@ -31,39 +32,24 @@ def writer_name(stack: str, cluster: str) -> str:
     return f"{name[: _WRITER_LENGTH - len(digest) - 1]}~{digest}"
 
 
+@dataclass(kw_only=True)
 class AutoScalingClusters:
-    """Opens clusters for many threads at once.
+    """Opens clusters for many threads at once."""
 
-    Args:
-        session: The session of the functions.
-        clock: Used to wait, and to compute the age of answers.
-        drainer: Opens the workload cluster of a record that names one. Raises AccessError, ClusterUnavailableError.
-        node_groups: Keeps answers of EKS.
-        decisions: Stores the decisions about groups; None: this object keeps them.
-        writes: False for checks, whose identity may only read.
-        stack: The stack's name, which tags show.
-    """
+    session: AwsSession
+    clock: Clock  # used to wait, and to compute the age of answers
+    # Opens the workload cluster of a record that names one. Raises AccessError, ClusterUnavailableError.
+    drainer: Callable[[ClusterRecord, Remaining], Drainer]
+    node_groups: NodeGroups
+    decisions: DecisionStore = field(default_factory=DecisionsInMemory)
+    writes: bool = True  # False for checks, whose identity may only read
+    stack: str = ""  # the stack's name, which tags show
+    _identity: AwsIdentity = field(init=False)
+    _types: InstanceTypes = field(init=False, default_factory=InstanceTypes)
+    _refreshing: dict[str, Refreshing] = field(init=False, default_factory=dict)  # by cluster
 
-    def __init__(  # noqa: PLR0913  what each cluster is opened with
-        self,
-        *,
-        session: AwsSession,
-        clock: Clock,
-        drainer: Callable[[ClusterRecord, Remaining], Drainer],
-        node_groups: NodeGroups,
-        decisions: DecisionStore | None = None,
-        writes: bool = True,
-        stack: str = "",
-    ) -> None:
-        self._clock = clock
-        self._drainer = drainer
-        self._writes = writes
-        self._stack = stack
-        self._identity = AwsIdentity(session, clock.now, most_clients=_MAX_CLIENTS)
-        self._node_groups = node_groups
-        self._decisions = decisions or DecisionsInMemory()
-        self._instance_types = InstanceTypes()
-        self._refreshing: dict[str, Refreshing] = {}  # by cluster
+    def __post_init__(self) -> None:
+        self._identity = AwsIdentity(self.session, self.clock.now, most_clients=_MAX_CLIENTS)
 
     def open(
         self,
@@ -77,30 +63,27 @@ class AutoScalingClusters:
         access = record.access
         if not isinstance(access, AutoScalingAccess):
             raise AccessError(f"cluster {record.id}: access.kind is {access.kind}, not auto-scaling")
-        arn = access.role(writes=self._writes)
+        arn = access.role(writes=self.writes)
         role = None if arn is None else self._identity.role(arn, access.external_id)
 
         api = AutoScalingApi(
             record.id,
             auto_scaling=lambda: self._identity.client("autoscaling", access.region, role, attempts=1),
             eks=lambda: self._identity.client("eks", access.region, role, attempts=1),
-            node_groups=self._node_groups,
-            clock=self._clock,
+            node_groups=self.node_groups,
+            clock=self.clock,
             remaining=remaining,
             ec2=lambda: self._identity.client("ec2", access.region, role, attempts=1),
-            instance_types=self._instance_types,
+            types=self._types,
         )
-        refreshing = self._refreshing.setdefault(record.id, {})
-        drainer = None if record.workload is None else partial(self._drainer, record, remaining)
-        writer = writer_name(self._stack, record.id)
         return AutoScalingCluster(
             api,
             record,
-            refreshing,
-            decisions=self._decisions,
-            writer=writer,
+            self._refreshing.setdefault(record.id, {}),
+            store=self.decisions,
+            name=writer_name(self.stack, record.id),
             consistent=consistent,
-            drainer=drainer,
+            drainer=None if record.workload is None else partial(self.drainer, record, remaining),
         )
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ Until its successor is read, an older answer counts. Runs store the answers, bec
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -54,30 +54,16 @@ class _Answer:
     expires: datetime
 
 
+@dataclass(frozen=True, kw_only=True)
 class NodeGroups:
-    """The answers about the node groups of all clusters, for many threads.
+    """The answers about the node groups of all clusters, for many threads."""
 
-    Args:
-        random: Returns a number from 0 up to 1.
-        store: Has the answers that runs have stored; None: none are stored.
-        saves: True for runs, which may write to the store.
-        share: The largest share of a cluster's node groups that is read per minute.
-    """
-
-    def __init__(
-        self,
-        *,
-        random: Callable[[], float],
-        store: NodeGroupStore | None = None,
-        saves: bool = False,
-        share: float = _SHARE,
-    ) -> None:
-        self._random = random
-        self._store = store
-        self._saves = saves
-        self._share = share
-        self._answers: LruCache[tuple[str, NodeGroupKey], _Answer] = LruCache(_MOST)
-        self._stored: dict[str, str] = {}  # by cluster, the digest of the stored descriptions
+    random: Callable[[], float]  # returns a number from 0 up to 1
+    store: NodeGroupStore | None = None  # has the answers that runs have stored; None: none are stored
+    saves: bool = False  # True for runs, which may write to the store
+    share: float = _SHARE  # the largest share of a cluster's node groups that is read per minute
+    _answers: LruCache[tuple[str, NodeGroupKey], _Answer] = field(init=False, default_factory=lambda: LruCache(_MOST))
+    _stored: dict[str, str] = field(init=False, default_factory=dict)  # by cluster, the digest of the stored answers
 
     def keep(self, cluster: str, key: NodeGroupKey, node_group: Mapping[str, Any], now: datetime) -> None:
         """Keep an answer of EKS."""
@@ -86,7 +72,7 @@ class NodeGroups:
         if sizes := {key: value for key, value in tags if str(key).startswith(RESOURCES)}:
             used["tags"] = sizes
         is_busy = bool(node_group) and bool(busy_status(node_group))
-        expires = now + (_MINUTE if is_busy else _SHORTEST * (1 + self._random()))
+        expires = now + (_MINUTE if is_busy else _SHORTEST * (1 + self.random()))
         self._answers.put((cluster, key), _Answer(node_group=used, read_at=now, expires=expires))
 
     def known(self, cluster: str, keys: Collection[NodeGroupKey]) -> Descriptions:
@@ -100,30 +86,30 @@ class NodeGroups:
         new = [key for key, answer in answers.items() if answer is None]
         expired = {key: answer.expires for key, answer in answers.items() if answer and answer.expires <= now}
         # Checks and runs choose at random, so that they do not ask for the same node groups.
-        chosen = [*sorted(new, key=lambda _: self._random()), *sorted(expired, key=expired.__getitem__)]
+        chosen = [*sorted(new, key=lambda _: self.random()), *sorted(expired, key=expired.__getitem__)]
         read_at = [answer.read_at for answer in answers.values() if answer and answer.read_at]
         recent = sum(now - at < _MINUTE for at in read_at)
-        return chosen[: max(0, max(_AT_LEAST, int(len(keys) * self._share)) - recent)]
+        return chosen[: max(0, max(_AT_LEAST, int(len(keys) * self.share)) - recent)]
 
     def load(self, cluster: str, keys: Collection[NodeGroupKey], now: datetime) -> None:
         """Load the stored answers if a node group has no answer."""
         missing = set(keys).difference(self.known(cluster, keys))
-        if not missing or self._store is None:
+        if not missing or self.store is None:
             return
-        stored = self._store.load(cluster)
+        stored = self.store.load(cluster)
         self._stored[cluster] = _digest(stored)
         for key in missing.intersection(stored):
-            expires = now + 2 * _SHORTEST * self._random()
+            expires = now + 2 * _SHORTEST * self.random()
             self._answers.put((cluster, key), _Answer(node_group=stored[key], read_at=None, expires=expires))
 
     def save(self, cluster: str, keys: Collection[NodeGroupKey]) -> None:
         """Store the answers if they have changed and the function may write."""
-        if self._store is None or not self._saves:
+        if self.store is None or not self.saves:
             return
         known = self.known(cluster, keys)
         digest = _digest(known)
         if self._stored.get(cluster) != digest:
-            self._store.save(cluster, known)
+            self.store.save(cluster, known)
             self._stored[cluster] = digest
 
 

@@ -7,7 +7,7 @@ and Cluster Autoscaler's provider for AWS (cloudprovider/aws).
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import cached_property
@@ -138,58 +138,45 @@ class Member:
         return self.group.key.name
 
 
-def read_groups(  # noqa: PLR0913  each kind of answer is an argument
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What is known of groups apart from their descriptions. Its collections have the names of groups."""
+
+    activities: Mapping[str, Sequence[Described]] = field(default_factory=dict)  # the newest ones, by group
+    node_groups: Collection[Described] = ()  # the values of ``nodegroup`` of EKS's DescribeNodegroup
+    types: Mapping[str, Described] | None = None  # EC2's descriptions of instance types; None: EC2 was not read
+    decisions: Decisions = field(default_factory=dict)  # the stored ones
+    refreshing: Refreshing = field(default_factory=dict)  # the instance refreshes that writes have found
+    with_machines: Collection[str] = ()  # their machines are returned even if all their instances run
+    unread: Collection[str] = ()  # AWS has not listed their activities. One that lacks instances is not written.
+    undescribed: Collection[str] = ()  # their managed node groups were never read. A write reads them just before.
+    untagged: Collection[str] = ()  # they were read by name, because they lack tags that the record selects
+
+
+NO_ANSWERS = Answers()
+
+
+def read_groups(
     described: Iterable[Described],
     policy: ClusterPolicy,
     now: datetime,
-    activities: Mapping[str, Sequence[Described]],
-    node_groups: Iterable[Described],
-    refreshing: Mapping[str, tuple[str, datetime]] | None = None,
-    with_machines: Collection[str] = (),
-    unread: Collection[str] = (),
-    undescribed: Collection[str] = (),
+    answers: Answers = NO_ANSWERS,
     writer: str = "",
-    decisions: Decisions | None = None,
-    untagged: Collection[str] = (),
-    types: Mapping[str, Described] | None = None,
 ) -> tuple[list[Member], list[Skipped]]:
     """Return the node groups, and the skipped Auto Scaling groups with the reasons.
 
-    Args:
-        described: Members of ``AutoScalingGroups`` of DescribeAutoScalingGroups.
-        policy: The record, or the fields of a record that a file has.
-        now: The time.
-        activities: The newest ``Activities`` of DescribeScalingActivities, by name of the group.
-        node_groups: The values of ``nodegroup`` of EKS's DescribeNodegroup.
-        refreshing: The instance refreshes that writes have found.
-        with_machines: The names of groups whose machines are returned even if all their instances run.
-        unread: The names of groups whose activities AWS has not listed. If it lacks instances, it is not written.
-        undescribed: The names of groups whose managed node groups were never read. A write reads them just before.
-        writer: The names of the stack and the cluster that read; empty: the reader never writes.
-        decisions: The stored decisions.
-        untagged: The names of groups that were read by name, because they lack tags that the record selects.
-        types: EC2's descriptions of instance types; None: EC2 was not read.
+    ``described``: members of ``AutoScalingGroups`` of DescribeAutoScalingGroups. ``writer``: the names of the stack and
+    the cluster that read; empty: the reader never writes.
     """
-    managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
+    managed = {name: node_group for node_group in answers.node_groups for name in _groups_of(node_group)}
     members, skipped = list[Member](), list[Skipped]()
     for item in described:
-        name = str(item.get("AutoScalingGroupName") or "")
-        stored = (decisions or {}).get(name)
-        reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), types, writer, stored)
-        reason = reader.skipped_because(policy.discoveries, is_untagged=name in untagged)
-        if reason is None:
-            refresh = _known_refresh((refreshing or {}).get(name), now)
-            if name in undescribed:
-                reader.note_undescribed()
-            members.append(reader.read(refresh, is_unread=name in unread, with_machines=name in with_machines))
+        reader = _GroupReader(item, policy, now, answers, managed, writer)
+        if (reason := reader.skipped_because()) is None:
+            members.append(reader.read())
         else:
-            skipped.append(Skipped(namespace=reader.key.namespace, name=name, reason=reason))
+            skipped.append(Skipped(namespace=reader.key.namespace, name=reader.key.name, reason=reason))
     return members, skipped
-
-
-def _known_refresh(found: tuple[str, datetime] | None, now: datetime) -> str | None:
-    """Return the status of the instance refresh that a write has found lately; None: there is none."""
-    return found[0] if found is not None and now - found[1] < _REFRESH_KEPT else None
 
 
 def machine_nodes(members: Iterable[Member], *, orders: bool) -> dict[str, MachineNode]:
@@ -278,49 +265,40 @@ def _groups_of(node_group: Described) -> list[str]:
 class _GroupReader:
     """Reads one Auto Scaling group."""
 
-    def __init__(  # noqa: PLR0913  each kind of answer is an argument
+    def __init__(
         self,
         item: Described,
         policy: ClusterPolicy,
         now: datetime,
-        activities: Sequence[Described],
-        node_group: Described | None,
-        types: Mapping[str, Described] | None,
+        answers: Answers,
+        managed: Mapping[str, Described],
         writer: str,
-        stored: str | None,
     ) -> None:
         self._item = item
         self._policy = policy
         self._now = now
-        self._launches = [each for each in activities if _is_launch(each)]
-        self._node_group = node_group
-        self._types = types
+        self._answers = answers
         self._tags = tags_of(item)
         self._name = str(item.get("AutoScalingGroupName") or "")
+        self._launches = [each for each in answers.activities.get(self._name, ()) if _is_launch(each)]
+        self._node_group = managed.get(self._name)
         arn = str(item.get("AutoScalingGroupARN") or "").split(":")
         region = arn[3] if len(arn) > 3 and arn[3] else policy.region
         self.key = GroupKey(AUTO_SCALING, region, self._name)
         self._reading = Reading(name=f"Auto Scaling group {self._name}")
-        self._decision = decision_of(self._tags.get(DECISION), stored, writer)
+        self._decision = decision_of(self._tags.get(DECISION), answers.decisions.get(self._name), writer)
         named = writer_of(self._decision)
         self._other_writer = named if writer and named != writer else ""
         self._cluster = next(iter(clusters_of(self._tags)), "")
-        self._is_undescribed = False
-        self._missing_tags: tuple[str, ...] = ()
 
-    def skipped_because(self, discoveries: Sequence[Discovery], *, is_untagged: bool) -> Reason | None:
-        """Return the reason why the group is no node group; None: it is one.
-
-        ``is_untagged``: the group is a node group even if it lacks tags that the discovery selects.
-        """
+    def skipped_because(self) -> Reason | None:
+        """Return the reason why the group is no node group; None: it is one."""
         if not self._name:
             return Reason.of(Rule.NAMELESS, kind="AutoScalingGroup")
         if "/" in self._name:
             return Reason.of(Rule.GROUP_NAME_UNUSABLE)
-        region = self.key.namespace
-        if is_untagged:
-            self._missing_tags = _missing_tags(self._tags, discoveries)
-        elif not discovered(
+        region, discoveries = self.key.namespace, self._policy.discoveries
+        if not self._is_untagged and not discovered(
             discoveries, flavour=AUTO_SCALING, namespace=region, cluster=self._cluster, labels=self._tags
         ):
             return Reason.of(Rule.NOT_DISCOVERED)
@@ -348,19 +326,17 @@ class _GroupReader:
         unit = str(self._item.get("DesiredCapacityType") or "units")
         return None if unit == "units" else Reason.of(Rule.GROUP_IN_OTHER_UNITS, unit=unit)
 
-    def note_undescribed(self) -> None:
-        """Report that EKS has not described the managed node group. So it is unknown what its nodes are like."""
-        self._is_undescribed = True
-        name = quote(self._tags[EKS_NODE_GROUP])
-        self._reading.note(EKS_NODE_GROUP, name, "EKS has not described it yet: the next checks read it")
+    @property
+    def _is_untagged(self) -> bool:
+        return self._name in self._answers.untagged
 
-    def read(self, refresh: str | None, *, is_unread: bool, with_machines: bool) -> Member:
-        """Return the node group.
-
-        ``refresh``: the status of an instance refresh in progress; None: none is known. ``is_unread``: the launches
-        were not read.
-        """
+    def read(self) -> Member:
+        """Return the node group."""
         reading, item, tags = self._reading, self._item, self._tags
+        is_undescribed, is_unread = self._name in self._answers.undescribed, self._name in self._answers.unread
+        if is_undescribed:  # so it is unknown what its nodes are like
+            name = quote(tags[EKS_NODE_GROUP])
+            reading.note(EKS_NODE_GROUP, name, "EKS has not described it yet: the next checks read it")
         reading.unknown_names(tags, _READABLE, "tag")
         bounds = self._bounds()
         requested = reading.read("DesiredCapacity", item.get("DesiredCapacity"), read_count)
@@ -368,7 +344,7 @@ class _GroupReader:
             reading.fault("DesiredCapacity", "missing", "every Auto Scaling group has one: read the group again")
         machines = self._machines(requested or 0)
         settings, ours, options = read_annotations(tags, reading), self._written_by_us(bounds), self._options()
-        template = GroupTemplate() if self._is_undescribed else self._template(is_empty=not (requested or machines))
+        template = GroupTemplate() if is_undescribed else self._template(is_empty=not (requested or machines))
         template = replace(template, key=self._template_key(), machine_type=self._machine_type())
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
@@ -379,13 +355,13 @@ class _GroupReader:
         is_drained = self._policy.workload is not None or self._node_group is not None
         # Launches matter to a group that waits for nodes. Of another one, only the ages of its instances are unknown.
         lacks_launches = is_unread and running < (requested or 0)
-        frozen = self._frozen(refresh) or (Reason.of(Rule.LAUNCHES_UNREAD) if lacks_launches else None)
+        frozen = self._frozen() or (Reason.of(Rule.LAUNCHES_UNREAD) if lacks_launches else None)
         group = NodeGroup(
             key=self.key,
             identity=self._identity(),
             requested=requested or 0,
             running=running,
-            machines=None if is_at_rest and (is_unread or not with_machines) else machines,
+            machines=None if is_at_rest and (is_unread or self._name not in self._answers.with_machines) else machines,
             bounds=bounds,
             frozen_because=frozen,
             status=GroupStatus(
@@ -410,7 +386,7 @@ class _GroupReader:
             labels=self._tags,
             zone=str(self._item["AvailabilityZones"][0]),
             created_at=_moment(self._item.get("CreatedTime")),
-            missing_tags=self._missing_tags,
+            missing_tags=_missing_tags(self._tags, self._policy.discoveries) if self._is_untagged else (),
         )
 
     def _bounds(self) -> Bounds | None:
@@ -458,15 +434,16 @@ class _GroupReader:
             gpu_utilization_threshold=option("scaledowngpuutilizationthreshold", read_share),
         )
 
-    def _frozen(self, refresh: str | None) -> Reason | None:
+    def _frozen(self) -> Reason | None:
         item, node_group = self._item, self._node_group or {}
+        refresh, found_at = self._answers.refreshing.get(self._name, ("", _LONG_AGO))
         if item.get("Status") or node_group.get("status") == "DELETING":
             return Reason.of(Rule.OBJECT_BEING_DELETED)
         if operator := (item.get("Operator") or {}).get("Principal"):
             return Reason.of(Rule.MANAGED_BY_OPERATOR, operator=str(operator))
         if control_plane := self._control_plane():
             return control_plane
-        if refresh is not None:
+        if refresh and self._now - found_at < _REFRESH_KEPT:
             return Reason.of(Rule.REFRESHING, status=refresh)
         if self._other_writer:
             stack, _, cluster = self._other_writer.partition("/")
@@ -605,7 +582,7 @@ class _GroupReader:
         """Return what is known of a new node (aws_manager.go, buildNodeFromTemplate)."""
         node_group = self._node_group or {}
         type = next(iter(types_of(self._item, self._tags, node_group)), "")
-        of_ec2 = (self._types or {}).get(type, {})
+        of_ec2 = (self._answers.types or {}).get(type, {})
         zone = str(self._item["AvailabilityZones"][0])
         labels = generic_labels(type, self.key.namespace, zone, node_group, of_ec2)
         usual = [key for key in _USUAL_LABELS if key not in labels]
@@ -657,7 +634,7 @@ class _GroupReader:
         """Return why an empty group must get no node, with the tags that would let it get one."""
         missing = tuple(tag for tag in SIZE_TAGS[AUTO_SCALING] if tag.removeprefix(RESOURCES) not in node.capacity)
         steps = (Reason.of(Rule.SET_TAGS, tags=missing),)
-        if type and self._types is None:
+        if type and self._answers.types is None:
             return Reason.of(Rule.UNREAD_AT_ZERO, object=f"ec2:DescribeInstanceTypes of {type}", steps=steps)
         return Reason.of(Rule.UNKNOWN_AT_ZERO, steps=steps)
 

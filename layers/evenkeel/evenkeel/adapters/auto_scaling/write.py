@@ -167,37 +167,24 @@ class _Sent:
         return all(group[name] == number for name, number in self.numbers.items())
 
 
+@dataclass
 class GroupWriter:
-    """Writes to the groups that one check has read.
+    """Writes to the groups that one check has read."""
 
-    Args:
-        api: The API.
-        refreshing: Gets the groups whose instances are replaced.
-        store: Stores the decisions.
-        decisions: The stored decisions, by name of the group. Writes change them, too.
-        writer: Names the stack and the cluster in each decision.
-    """
-
-    def __init__(
-        self,
-        api: AutoScalingApi,
-        refreshing: Refreshing,
-        store: DecisionStore,
-        decisions: dict[str, str],
-        writer: str = "",
-    ) -> None:
-        self._api = api
-        self._store = store
-        self._decisions = decisions
-        self._writer = writer
-        self._refreshing = refreshing
-        self._sent_max: dict[str, int] = {}  # of writes that may not have ended, because groups are written in parallel
-        self._sent_desired: set[str] = set()  # the names of groups whose desired capacity a write has set
-        self._written: dict[str, Described] = {}  # the groups as Evenkeel's last writes left them, by name
-        self._ended: dict[str, datetime | None] = {}  # when the write before the last one has ended, by name
-        self.unfinished: set[str] = set()  # the names of groups whose writes have begun and not ended
-        # The error of a resume that was refused or not answered. Then the process would stay suspended in other groups.
-        self._not_resumed: ForbiddenError | ClusterUnavailableError | None = None
+    api: AutoScalingApi
+    refreshing: Refreshing  # gets the groups whose instances are replaced
+    store: DecisionStore
+    decisions: dict[str, str]  # the stored ones, by name of the group. Writes change them, too.
+    writer: str = ""  # names the stack and the cluster in each decision
+    # The max of writes that may not have ended, because groups are written in parallel.
+    _sent_max: dict[str, int] = field(init=False, default_factory=dict)
+    _sent_desired: set[str] = field(
+        init=False, default_factory=set
+    )  # the groups whose desired capacity a write has set
+    _written: dict[str, Described] = field(init=False, default_factory=dict)  # the groups as the last writes left them
+    _ended: dict[str, datetime | None] = field(init=False, default_factory=dict)  # when the write before has ended
+    # The error of a resume that was refused or not answered. Then the process would stay suspended in other groups.
+    _not_resumed: ForbiddenError | ClusterUnavailableError | None = field(init=False, default=None)
 
     def apply(
         self,
@@ -215,7 +202,6 @@ class GroupWriter:
             self._send(member, change, decision, tags_before)
             self._save(name, "")
             self._delete_tags(name, {**tags, **tags_before})
-            self.unfinished.discard(name)
             return
         if no_room(tags) is not None:
             raise RejectedError(f"{self._place(member)}: no room for Evenkeel's tags: remove tags of the group")
@@ -225,13 +211,13 @@ class GroupWriter:
             tags_before[ADOPTED] = adopted
         if move is not None:
             tags_before[MOVE] = self._announced(member, move, change)
-        is_new = DECISION not in tags or not self._decisions.get(name)
+        is_new = DECISION not in tags or not self.decisions.get(name)
         written = self._send(member, change, decision, tags_before, is_new=is_new)
         self._confirm_gone(member, change, tags)
         last = {} if move is None else {MOVE: move}
         self._write_tags(name, last)
         # Reads of the next seconds are old. A launch after an order may have failed by now, and is no earlier than it.
-        at = None if change.changes_desired else self._api.now()
+        at = None if change.changes_desired else self.api.now()
         self._end(name, decision, change.bounds, at=at)
         self._written[name] = _with_tags(written, {**tags, **tags_before, **last})
 
@@ -243,7 +229,7 @@ class GroupWriter:
         The writer is added to ``tags`` for a new group, with other tags, or where a read must be no older than a write.
         """
         if is_new or tags or change.named or change.only_raises_max:
-            tags[DECISION] = for_tag(decision, writer=self._writer)
+            tags[DECISION] = for_tag(decision, writer=self.writer)
         earlier = self._begin(member, change, decision)
         self._write_tags(member.name, tags)
         try:
@@ -253,11 +239,11 @@ class GroupWriter:
         except ConflictError:
             self._withdraw(member.name, change, tags)
             raise
-        return self._resume(member.name, _Sent(decision=self._decisions[member.name])) if earlier else written
+        return self._resume(member.name, _Sent(decision=self.decisions[member.name])) if earlier else written
 
     def _withdraw(self, name: str, change: _Change, tags: Mapping[str, str]) -> None:
         """Withdraw an announced move, if others have changed the desired capacity before this write did."""
-        if MOVE in tags and not change.named and name not in self._sent_desired and self._api.may_begin(1):
+        if MOVE in tags and not change.named and name not in self._sent_desired and self.api.may_begin(1):
             self._write_tags(name, {MOVE: tags_of(change.newest).get(MOVE, "")})
 
     # The decision, in the table
@@ -269,33 +255,31 @@ class GroupWriter:
         """
         name, before = member.name, self._decision_of(change.newest)
         earlier, self._ended[name] = may_be_suspended(before), ended_at(before)
-        if change.may_terminate and not self._api.may_begin(_CALLS_SUSPENDED):
+        if change.may_terminate and not self.api.may_begin(_CALLS_SUSPENDED):
             raise TooLateError(f"{self._place(member)}: too little time is left to end a write")
-        self.unfinished.add(name)
         suspends, since = change.may_terminate or earlier, suspends_since(before)
-        self._save(name, begun(decision, change.before, writer=self._writer, suspends=suspends, since=since))
+        self._save(name, begun(decision, change.before, writer=self.writer, suspends=suspends, since=since))
         return earlier and not change.may_terminate
 
     def _end(self, name: str, decision: str, bounds: Bounds, *, at: datetime | None = None) -> None:
         """Store that the write of a group has ended."""
-        self._save(name, ended(decision, bounds, writer=self._writer, at=at, now=self._api.now()))
-        self.unfinished.discard(name)
+        self._save(name, ended(decision, bounds, writer=self.writer, at=at, now=self.api.now()))
 
     def _save(self, name: str, decision: str) -> None:
         try:
-            self._store.save(self._api.name, name, decision, self._decisions.get(name, ""))
+            self.store.save(self.api.name, name, decision, self.decisions.get(name, ""))
         except StateConflictError:
             raise ConflictError(f"Auto Scaling group {name}: another run has written it since it was read") from None
-        self._decisions[name] = decision
+        self.decisions[name] = decision
 
     def _decision_of(self, described: Described) -> str | None:
-        stored = self._decisions.get(str(described["AutoScalingGroupName"]))
-        return decision_of(tags_of(described).get(DECISION), stored, self._writer)
+        stored = self.decisions.get(str(described["AutoScalingGroupName"]))
+        return decision_of(tags_of(described).get(DECISION), stored, self.writer)
 
     def has_unfinished(self, described: Described) -> bool:
         """Return True if a write of the group has begun and not ended."""
         decision = self._decision_of(described)
-        return is_unfinished(decision) and writer_of(decision) in ("", self._writer)
+        return is_unfinished(decision) and writer_of(decision) in ("", self.writer)
 
     def _announced(self, member: Member, move: str, change: _Change) -> str:
         """Return the value of the move tag before the change. Raises RejectedError if the tag is too short for it."""
@@ -350,10 +334,10 @@ class GroupWriter:
             for one in siblings
         }
         for wait in _WAITS:
-            groups = self._api.named_groups([*known])
-            raised = [group["AutoScalingGroupName"] for group in groups if _exceeds(group, known)]
+            maxima = {group["AutoScalingGroupName"]: group["MaxSize"] for group in self.api.named_groups([*known])}
+            raised = [name for name, maximum in maxima.items() if maximum > known[name]]
             # A read may be older than Evenkeel's own last write of the group.
-            if not raised or (wait > _WAITS[0] and self._written.keys().isdisjoint(raised)) or not self._api.wait(wait):
+            if not raised or (wait > _WAITS[0] and self._written.keys().isdisjoint(raised)) or not self.api.wait(wait):
                 break
         if raised:
             raise ConflictError(f"Auto Scaling group {raised[0]}: another writer has raised its max since it was read")
@@ -369,11 +353,10 @@ class GroupWriter:
         decision, name = self._decision_of(described), str(described["AutoScalingGroupName"])
         if decision is None or not self.has_unfinished(described):
             return False
-        self.unfinished.add(name)
         published = read_published(decision)
         if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
             return False
-        group = self._resume(name, _Sent(decision=decision)) if may_be_suspended(decision) else self._api.group(name)
+        group = self._resume(name, _Sent(decision=decision)) if may_be_suspended(decision) else self.api.group(name)
         self._end(name, decision, _bounds(group))
         return True
 
@@ -392,22 +375,22 @@ class GroupWriter:
         changed = [field for field, value in _state(newest).items() if value != before[field]]
         if changed:
             raise ConflictError(f"{self._place(member)} has changed since it was read: {', '.join(changed)}")
-        if refresh := self._api.refresh(name):
-            self._refreshing[name] = (refresh, self._api.now())
+        if refresh := self.api.refresh(name):
+            self.refreshing[name] = (refresh, self.api.now())
             raise ConflictError(f"{self._place(member)} has an instance refresh, {refresh}, since it was read")
         managed = node_group_of(newest)
-        node_group = {} if managed is None else self._api.node_group(*managed)
+        node_group = {} if managed is None else self.api.node_group(*managed)
         if node_group and (status := busy_status(node_group)):
             raise ConflictError(f"{self._place(member)}: EKS changes its node group since it was read: {status}")
         return newest
 
     def _read_until(self, name: str, shows: Callable[[Described], bool], waits: Sequence[float] = _WAITS) -> Described:
         """Return the group as soon as a read shows something, or else the last read."""
-        group = self._api.group(name)
+        group = self.api.group(name)
         for wait in waits:
-            if shows(group) or not self._api.wait(wait):
+            if shows(group) or not self.api.wait(wait):
                 break
-            group = self._api.group(name)
+            group = self.api.group(name)
         return group
 
     # The requests of one write
@@ -423,11 +406,13 @@ class GroupWriter:
             self._end_named(name, change)
             written = self._write_suspended(name, change) if change.may_terminate else self._write_bounds(name, change)
         except RejectedError as error:
-            refused, written = error, self._api.group(name)
+            refused, written = error, self.api.group(name)
         # AWS refuses numbers that do not fit the bounds which others have written meanwhile. That is a conflict.
         if refused is not None and _bounds(written) in (change.before, change.interim_bounds, change.bounds):
             raise refused
-        return _checked(written, change)
+        if _bounds(written) != change.bounds:
+            raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds")
+        return written
 
     def _end_named(self, name: str, change: _Change) -> None:
         """Terminate the named instances. No process is suspended: AWS may refuse or ignore a termination then.
@@ -438,17 +423,17 @@ class GroupWriter:
         if not change.named:
             return
         if change.interim_bounds.min != change.before.min:
-            self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.interim_bounds.min)
+            self.api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.interim_bounds.min)
         try:
             for instance in change.named:
-                self._api.write(
+                self.api.write(
                     "terminate_instance_in_auto_scaling_group",
                     name,
                     InstanceId=instance,
                     ShouldDecrementDesiredCapacity=True,
                 )
         except RejectedError as error:
-            if self._api.group(name)["DesiredCapacity"] > change.interim_bounds.min:
+            if self.api.group(name)["DesiredCapacity"] > change.interim_bounds.min:
                 raise
             raise ConflictError(str(error)) from None
 
@@ -456,13 +441,13 @@ class GroupWriter:
         if change.raises_max:
             self._send_bounds(name, change.bounds)
         elif change.bounds.min != (change.interim_bounds.min if change.named else change.before.min):
-            self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.bounds.min)
+            self.api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.bounds.min)
         return self._read_until(name, lambda group: _bounds(group) == change.bounds)
 
     def _write_suspended(self, name: str, change: _Change) -> Described:
         """Write max or the desired capacity while Terminate is suspended. Resume it whatever reads show."""
-        self._api.write("suspend_processes", name, AutoScalingGroupName=name, ScalingProcesses=[TERMINATE])
-        sent = _Sent(decision=self._decisions[name], after=self._ended.get(name))
+        self.api.write("suspend_processes", name, AutoScalingGroupName=name, ScalingProcesses=[TERMINATE])
+        sent = _Sent(decision=self.decisions[name], after=self._ended.get(name))
         try:
             # A read that shows the suspended process is no older than it. So it shows all earlier orders of others.
             before = self._read_until(name, lambda group: is_suspended(group, TERMINATE) and not sent.is_too_old(group))
@@ -535,17 +520,17 @@ class GroupWriter:
 
     def _send_resume(self, name: str) -> None:
         try:
-            self._api.write("resume_processes", name, AutoScalingGroupName=name, ScalingProcesses=[TERMINATE])
+            self.api.write("resume_processes", name, AutoScalingGroupName=name, ScalingProcesses=[TERMINATE])
         except (ForbiddenError, ClusterUnavailableError) as error:
             self._not_resumed = error
             raise
 
     def _send_bounds(self, name: str, bounds: Bounds) -> None:
         self._sent_max[name] = bounds.max
-        self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=bounds.min, MaxSize=bounds.max)
+        self.api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=bounds.min, MaxSize=bounds.max)
 
     def _send_desired(self, name: str, desired: int) -> None:
-        self._api.write(
+        self.api.write(
             "set_desired_capacity", name, AutoScalingGroupName=name, DesiredCapacity=desired, HonorCooldown=False
         )
 
@@ -554,24 +539,12 @@ class GroupWriter:
     def _write_tags(self, name: str, tags: Mapping[str, str]) -> None:
         written = [{**_tag(name, key), "Value": value, "PropagateAtLaunch": False} for key, value in tags.items()]
         if written:
-            self._api.write("create_or_update_tags", name, Tags=written)
+            self.api.write("create_or_update_tags", name, Tags=written)
 
     def _delete_tags(self, name: str, tags: Mapping[str, str]) -> None:
         own = [key for key in OWN_TAGS if key in tags]
         if own:
-            self._api.write("delete_tags", name, Tags=[_tag(name, key) for key in own])
-
-
-def _checked(written: Described, change: _Change) -> Described:
-    """Return the group after a write. Raises ConflictError if it has not the bounds that were written."""
-    if _bounds(written) != change.bounds:
-        name = written["AutoScalingGroupName"]
-        raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds")
-    return written
-
-
-def _exceeds(described: Described, known: Mapping[str, int]) -> bool:
-    return bool(described["MaxSize"] > known[described["AutoScalingGroupName"]])
+            self.api.write("delete_tags", name, Tags=[_tag(name, key) for key in own])
 
 
 def _staying(described: Described) -> set[str]:

@@ -70,15 +70,11 @@ def answer_batch(records: Sequence[Mapping[str, Any]], handle: Callable[[SqsReco
 
 @dataclass(frozen=True, kw_only=True)
 class Inbox:
-    """Handles the messages of one queue.
-
-    Args:
-        queue: The queues.
-        tries: The deliveries after which a message becomes a dead letter. Failed messages are retried soon.
-            None: the queue's redrive policy and visibility timeout decide.
-    """
+    """Handles the messages of one queue."""
 
     queue: SqsQueue
+    # The deliveries after which a message becomes a dead letter. Failed messages are retried soon. None: the queue's
+    # redrive policy and visibility timeout decide.
     tries: int | None = None
 
     def handle(self, record: SqsRecord, work: Callable[[str], None], logger: Logger, metrics: StackMetrics) -> None:

@@ -27,10 +27,8 @@ def _parser(source: str, detail_type: str) -> Parser | None:
 def read_event(event: object, account: str | None = None) -> InboundEvent:
     """Return the failure, zone shift or request for nodes in an event, or why the event is ignored. Never raises.
 
-    Args:
-        event: as EventBridge delivers it.
-        account: the function's own AWS account; None: it is unknown, so accounts are not compared. A cluster's record
-            names the accounts whose events are accepted. AWS writes the sender's account into each event.
+    ``account``: the function's own AWS account; None: it is unknown, so accounts are not compared. A cluster's record
+    names the accounts whose events are accepted. AWS writes the sender's account into each event.
     """
     if not isinstance(event, Mapping):
         return ignored("malformed", "event: not an object")

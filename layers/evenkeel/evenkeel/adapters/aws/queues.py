@@ -77,8 +77,7 @@ class _ScanEvent(BaseModel):
 def read_scan(event: object) -> datetime | tuple[str, ...]:
     """Return the time of the scheduled scan, or the clusters that an operator names; empty: all clusters.
 
-    Raises:
-        BadRequestError: the event has a bad value.
+    Raises BadRequestError if the event has a bad value.
     """
     try:
         scan = read_model(_ScanEvent, event, "scan event")
@@ -99,17 +98,8 @@ def read_message(model: type[_Message], body: object) -> _Message:
 
 def read_check(body: object) -> CheckRequest | Request:
     """Return a message of the checks queue. Raises BadRequestError."""
-    return read_message(Request, body) if _begins_with("cluster", body) else read_message(CheckRequest, body)
-
-
-def read_request(body: object) -> Request:
-    """Return a message of the rebalance queue. Raises BadRequestError."""
-    return read_message(Request, body)
-
-
-def _begins_with(name: str, body: object) -> bool:
-    """Return True if the first field of a body is ``name``: ``check_again`` writes such."""
-    return isinstance(body, str) and body.startswith(f'{{"{name}":')
+    begins_with_cluster = isinstance(body, str) and body.startswith('{"cluster":')  # as ``check_again`` writes it
+    return read_message(Request, body) if begins_with_cluster else read_message(CheckRequest, body)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -231,11 +231,8 @@ def stored_cluster(
 ) -> StoredCluster:
     """Return the values of a cluster's items. ``items`` has no lease and no decisions; its keys are the sort keys.
 
-    An expired item has no effect, but the next write of this item needs its version.
-
-    Raises:
-        UnknownClusterError: the cluster has no record.
-        ConfigError: an item has a bad value.
+    An expired item has no effect, but the next write of this item needs its version. Raises UnknownClusterError if the
+    cluster has no record, ConfigError if an item has a bad value.
     """
     if META not in items:
         raise UnknownClusterError(f"cluster {cluster!r} is not registered")
@@ -320,8 +317,7 @@ def steady_clusters(cluster: str, item: Stored) -> SteadyCluster | None:
 def registered(cluster: str, items: Mapping[str, Stored]) -> Registered | None:
     """Return the readable part of a cluster's registration; None if the cluster is not registered.
 
-    Raises:
-        ConfigError: the items have the form of another release, so no write may replace the registration.
+    Raises ConfigError if the items have the form of another release, so that no write may replace the registration.
     """
     if META not in items:
         return None

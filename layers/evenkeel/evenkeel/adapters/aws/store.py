@@ -101,10 +101,7 @@ def _due_item(cluster: str, text: str) -> Item:
 class DynamoStore:
     """Implements all store ports of the use cases with DynamoDB. A write raises StateConflictError if its item changed.
 
-    Args:
-        client: A boto3 DynamoDB client.
-        table: The table's name.
-        now: Returns the time. Items that have expired are ignored, even if DynamoDB has not deleted them yet.
+    Items that have expired are ignored, even if DynamoDB has not deleted them yet.
     """
 
     shards: Sequence[str] = SHARDS

@@ -139,7 +139,7 @@ class SealedTokens:
             answer = call(**given)
             return part_of(answer, part) if part else answer
         except ClientError as error:
-            code = str(error.response.get("Error", {}).get("Code", ""))
+            code = code_of(error)
             kind, problem = access_error(error), _PROBLEMS.get(code, f"it was refused: {code}")
         except AWS_ERRORS as error:
             kind, code, problem = access_error(error), "", f"no answer: {code_of(error)}"

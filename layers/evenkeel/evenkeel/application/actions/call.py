@@ -125,6 +125,12 @@ class Ending(Fields):
             raise BadRequestError(f"until is '{rfc3339(self.until)}', and for is there too: name one of the two")
         return self.until if self.lasting is None else now + self.lasting
 
+    def future_end(self, now: datetime) -> datetime | None:
+        """Return the end. Raises BadRequestError for one that is past, too."""
+        if (end := self.end(now)) is None or end > now:
+            return end
+        raise BadRequestError(f"until is '{rfc3339(end)}': that is past: choose a time in the future, or leave it out")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluated:
@@ -171,9 +177,13 @@ class Call:
     def _registered(self) -> Sequence[tuple[str, Registration | str]]:
         return self.ports.store.registrations()
 
-    def preview(self, *, with_demand: bool = False) -> Preview:
-        """Read the cluster and return its plan. Raises the errors of ``load``, AccessError, ClusterUnavailableError."""
-        return preview_of(self.ports.clusters, self.load(), self.now, self.remaining, with_demand=with_demand)
+    def preview(self, stored: StoredCluster | None = None, *, with_demand: bool = False) -> Preview:
+        """Read the cluster and return its plan. Raises the errors of ``load``, AccessError, ClusterUnavailableError.
+
+        ``stored``: its stored items, as the caller has loaded or changed them; None: they are loaded.
+        """
+        stored = stored or self.load()
+        return preview_of(self.ports.clusters, stored, self.now, self.remaining, with_demand=with_demand)
 
     def evaluate(self, *, with_demand: bool = False) -> Evaluated:
         """Read the cluster and return its health. If the cluster cannot be read, only its stored items are used.
@@ -223,11 +233,8 @@ class Call:
     ) -> Answer:
         """Return the answer. If dry run or a pause prevents writes, the answer says so.
 
-        Args:
-            answer: The answer if everything is written.
-            stored: The cluster.
-            pools: The pools that the action is about. If there are none, the cluster's dry-run setting applies.
-            planned: The answer if the effect is only stored now; None: nothing is stored, the answer is ``answer``.
+        ``pools``: those that the action is about. If there are none, the cluster's dry-run setting applies.
+        ``planned``: the answer if the effect is only stored now; None: nothing is stored.
         """
         held = PLANNED_ONLY if planned is None else _STORED_ONLY
         is_paused = stored.control.is_paused(self.now)

@@ -11,7 +11,7 @@ from evenkeel.application.actions.zones import ZoneFields, one_zone
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.leave.forecast import forecast_of
 from evenkeel.application.ports import StoredCluster
-from evenkeel.application.rebalancing.preview import find_pool, preview_of
+from evenkeel.application.rebalancing.preview import find_pool
 from evenkeel.application.rebalancing.zones import check_zone
 from evenkeel.domain.leave.model import leaves
 from evenkeel.domain.model.policy import Leave
@@ -49,7 +49,7 @@ def leave_zone(call: Call, fields: LeaveZoneFields) -> Answer:
         return _back(call, fields, stored, before)
     leave = _wanted(call, fields, stored, before)
     wanted = replace(stored, control=stored.control.model_copy(update={"leave": leave}))
-    preview = preview_of(call.ports.clusters, wanted, call.now, call.remaining, with_demand=True)
+    preview = call.preview(wanted, with_demand=True)
     leaving = {pool.id for pool in preview.pools if leaves(pool, leave)}
     pools = [pool for pool in preview.plan.pools if pool.id in leaving]
     document, forecast = forecast_of(leave, pools, preview.now)
@@ -68,14 +68,10 @@ def leave_zone(call: Call, fields: LeaveZoneFields) -> Answer:
 
 def _wanted(call: Call, fields: LeaveZoneFields, stored: StoredCluster, before: Leave | None) -> Leave:
     """Return the leave that the fields ask for. Raises BadRequestError if the cluster cannot leave the zone now."""
-    until = fields.end(call.now)
-    if until is not None and until <= call.now:
-        raise BadRequestError(
-            f"until is '{rfc3339(until)}': that is past: choose a time in the future, or leave it out"
-        )
+    until = fields.future_end(call.now)
     name = one_zone(call, "leave-zone", fields, stored)
     name, _ = check_zone(stored, stored.record.zone_ids.get(name, name), call.ports.clusters, call.remaining)
-    preview = preview_of(call.ports.clusters, stored, call.now, call.remaining)
+    preview = call.preview(stored)
     pool = "" if fields.pool is None else str(find_pool(preview, fields.pool).id)
     zone = zone_called(name, [each.group for each_pool in preview.plan.pools for each in each_pool.groups])
     if before is not None and (before.zone != zone or pool not in ("", before.pool)):

@@ -66,9 +66,7 @@ def pause(call: Call, fields: PauseFields) -> Answer:
 
     An existing pause is never shortened, because another operator may rely on it.
     """
-    pool, end = fields.pool, fields.end(call.now)
-    if end is not None and end <= call.now:
-        raise BadRequestError(f"until is '{rfc3339(end)}': that is past: choose a time in the future, or leave it out")
+    pool, end = fields.pool, fields.future_end(call.now)
     stored = _load(call, pool)
     control, subject = stored.control, _subject(call, pool)
     if longer := _longer_pause(control, pool, end, call.now):

@@ -10,7 +10,7 @@ from evenkeel.application.convergence.summary import course_text
 from evenkeel.application.errors import AccessError, BadRequestError, ClusterUnavailableError
 from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.application.rebalancing.events import EventResult, ScaleRequestEvent
-from evenkeel.application.rebalancing.preview import find_group, find_pool, preview_of
+from evenkeel.application.rebalancing.preview import find_group, find_pool
 from evenkeel.application.rebalancing.request_scale import RequestScale
 from evenkeel.domain.model.convergence import PASS_LASTS
 from evenkeel.domain.model.values import quote
@@ -72,7 +72,7 @@ def _scale(call: Call, action: str, fields: ScaleFields, nodes: int) -> Answer:
     )
     stored, pools = call.load(), []
     try:
-        preview = preview_of(call.ports.clusters, stored, call.now, call.remaining)
+        preview = call.preview(stored)
     except (AccessError, ClusterUnavailableError):
         pass  # the request is stored for an hour, and the first run that can read the cluster carries it out
     else:
@@ -91,7 +91,7 @@ def level(call: Call, fields: LevelFields) -> Answer:
     stored = call.load()
     asked = {**stored.control.convergence_requested, fields.pool: call.now}
     wanted = replace(stored, control=stored.control.model_copy(update={"convergence_requested": asked}))
-    preview = preview_of(call.ports.clusters, wanted, call.now, call.remaining, with_demand=True)
+    preview = call.preview(wanted, with_demand=True)
     pool = find_pool(preview, fields.pool)
     converging = pool.convergence.report
     if converging is None:

@@ -122,10 +122,8 @@ class AlertMemory(Protocol):
 class ChannelError(EvenkeelError):
     """A channel did not accept a message.
 
-    Args:
-        text: The error.
-        is_away: True: the channel accepts no message now. False: it refuses this message.
-        pause: The seconds that the channel asks to wait before a retry; None: it names no time.
+    ``is_away``: True: the channel accepts no message now; False: it refuses this message. ``pause``: the seconds that
+    the channel asks to wait before a retry; None: it names no time.
     """
 
     def __init__(self, text: str, *, is_away: bool = True, pause: float | None = None) -> None:

@@ -44,8 +44,7 @@ def store_cluster_health(
 ) -> ClusterHealth:
     """Store the health and publish its pending changes. Return the health that is stored afterwards.
 
-    Raises:
-        StateConflictError: Another run has stored the health since it was read.
+    Raises StateConflictError if another run has stored the health since it was read.
     """
     now = ports.clock.now()
     health = _stamped(with_pending_changes(health), now)

@@ -143,7 +143,7 @@ class CheckClusters:
         return summary
 
     def split(self, clusters: Sequence[str]) -> None:
-        """Request a separate check of each cluster. SQS has repeated their chunk, so one of them may be too large."""
+        """Request a separate check of each cluster, such as those of a chunk that SQS repeats: one may be too large."""
         self.queue.request_checks([Chunk(clusters=(cluster,)) for cluster in clusters])
 
     def _steady(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
@@ -265,7 +265,7 @@ class CheckClusters:
         except TooLargeError:
             if alone:  # a run's limit for each list equals the limit for all checks of a chunk together
                 return _Change("too large for a check", to_a_run)
-            self._check_alone(run.cluster)
+            self.split([run.cluster])
             return None
         except AccessUnavailableError:
             raise
@@ -280,7 +280,7 @@ class CheckClusters:
         try:
             planned = self._observer.plan(stored, observed, {}, remaining, alone=alone)
         except TooLargeError:  # the cluster has too many pods
-            self._check_alone(run.cluster)
+            self.split([run.cluster])
             return None
         run.plan = planned.plan
         if stored.control.fixes or is_missed(stored.timer, planned.plan.now, planned.plan.check_at):
@@ -289,9 +289,6 @@ class CheckClusters:
             return _Change("scan")
         steady = self._steady_state_to_store(stored, planned)
         return None if steady is None else _Change("nothing to be done", steady=steady)
-
-    def _check_alone(self, cluster: str) -> None:
-        self.queue.request_checks([Chunk(clusters=(cluster,))])
 
     def _would_write(self, stored: StoredCluster, planned: PlannedObservation, run: RunSummary) -> bool:
         """Return True if a run would write or publish anything with this plan."""

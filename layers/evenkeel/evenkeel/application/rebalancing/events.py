@@ -185,8 +185,7 @@ class ReceiveEvent:
     def __call__(self, event: InboundEvent, remaining: Remaining) -> dict[str, str]:
         """Return the event's result as JSON.
 
-        Raises:
-            StateUnavailableError, QueueUnavailableError, StateConflictError: the event must be tried again.
+        Raises StateUnavailableError, QueueUnavailableError or StateConflictError if the event must be tried again.
         """
         if isinstance(event, Ignored):
             return EventOutcome(EventResult.IGNORED, event.reason, kind=event.kind).answer()

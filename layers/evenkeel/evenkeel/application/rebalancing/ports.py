@@ -130,11 +130,16 @@ class ClusterClock:
         self.clock.sleep(seconds)
 
 
-class ClusterReader(Protocol):
-    """Reads one cluster's machine objects. All methods raise as ``observe`` does.
+class Cluster(Protocol):
+    """One cluster's machine objects. Only ``shows`` may be called before ``observe``.
 
-    Only ``shows`` may be called before ``observe``.
+    Reads raise as ``observe`` does. Every patch carries the resourceVersion that was read. Writes raise RejectedError,
+    ClusterUnavailableError, and ConflictError if the object has changed.
     """
+
+    @property
+    def others(self) -> "Mapping[type[Any], Others]":
+        """Return the other objects that the record's capabilities use, by the type of their ``Write``."""
 
     def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[str] = ()) -> Observation:
         """Read the whole cluster. Raises ClusterUnavailableError or AccessError if a part cannot be read.
@@ -152,13 +157,6 @@ class ClusterReader(Protocol):
 
     def nodes(self) -> Mapping[str, MachineNode]:
         """Return the observed groups' nodes, by node name and by the cloud's id."""
-
-
-class ClusterWriter(Protocol):
-    """Writes to one cluster; every patch carries the resourceVersion that was read.
-
-    All methods raise RejectedError, ClusterUnavailableError, and ConflictError if the object has changed.
-    """
 
     def turn_of(self, key: GroupKey) -> str:
         """Return the name of the group's turn. Groups of one turn are written in sequence, others in parallel."""
@@ -220,15 +218,7 @@ class Others(Protocol):
         """Return what the capability needs now; None: nothing. The part says why an object is unreadable."""
 
     def write(self, step: Any) -> None:
-        """Carry out the capability's ``Write``. Raises as ``ClusterWriter`` does, and AccessError."""
-
-
-class Cluster(ClusterReader, ClusterWriter, Protocol):
-    """One cluster's machine objects."""
-
-    @property
-    def others(self) -> Mapping[type[Any], Others]:
-        """Return the other objects that the record's capabilities use, by the type of their ``Write``."""
+        """Carry out the capability's ``Write``. Raises as writes of ``Cluster`` do, and AccessError."""
 
 
 class WorkloadCluster(Protocol):

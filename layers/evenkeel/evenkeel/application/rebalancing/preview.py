@@ -1,6 +1,6 @@
 """Read and plan a cluster for an operator's action; find its pools and groups by name."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
 
@@ -11,7 +11,7 @@ from evenkeel.application.rebalancing.ports import Clusters
 from evenkeel.domain.model.groups import GroupKey, PoolId, State
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
-from evenkeel.domain.model.policy import Policy, PoolSettings
+from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, InvalidPool
 from evenkeel.domain.model.states import UNKNOWN, GroupState
 from evenkeel.domain.model.values import near, quote
@@ -120,13 +120,7 @@ def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:
         min=None,
         max=None,
         problems=(),
-        settings=PoolSettings(
-            strategy=planned.strategy,
-            on_failure=policy.settings.on_failure,
-            backoff=policy.settings.backoff,
-            provision_timeout=policy.settings.provision_timeout,
-            autoscaler=policy.settings.autoscaler,
-        ),
+        settings=replace(policy.settings, strategy=planned.strategy),
     )
 
 

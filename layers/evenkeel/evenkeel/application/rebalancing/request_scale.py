@@ -31,8 +31,7 @@ class RequestScale:
     def __call__(self, event: ScaleRequestEvent) -> EventOutcome:
         """Store the request of an event. A request that can never succeed is ignored, with the reason.
 
-        Raises:
-            StateUnavailableError, QueueUnavailableError: the event must be tried again.
+        Raises StateUnavailableError or QueueUnavailableError if the event must be tried again.
         """
         try:
             return self.store_and_ask(event)

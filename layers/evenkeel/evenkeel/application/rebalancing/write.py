@@ -145,11 +145,6 @@ class Writer:
 
     # Patches
 
-    def has(self, result: Result, group: GroupPlan) -> bool:
-        """Return True if the group's outcome has this result."""
-        outcome = self.outcomes.get(group.group.key)
-        return outcome is not None and outcome.result is result
-
     def write(self, pools: Sequence[PoolPlan]) -> None:
         """Patch all groups, stage by stage. Fences need no delete marks, so they are written first."""
         staged = [(pool, group, stage_of(group)) for pool in pools for group in in_safe_order(pool.changes)]
@@ -170,8 +165,8 @@ class Writer:
 
         Groups that grow may be written only if all earlier writes of their pool have succeeded.
         """
-        earlier = (group for group in pool.changes if stage_of(group) < stage)
-        return not stage.grows or all(self.has(Result.WRITTEN, group) for group in earlier)
+        earlier = (self.outcomes.get(group.group.key) for group in pool.changes if stage_of(group) < stage)
+        return not stage.grows or all(outcome is not None and outcome.result is Result.WRITTEN for outcome in earlier)
 
     def _write_together(self, tasks: Sequence[tuple[GroupPlan, Callable[[], None]]]) -> None:
         """Run the tasks in parallel, but those of one turn in sequence."""

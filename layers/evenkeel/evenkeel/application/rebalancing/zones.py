@@ -41,8 +41,7 @@ class RecordZoneShift:
     def __call__(self, shift: ZoneShift) -> EventOutcome:
         """Store the shift, and return the result of the event.
 
-        Raises:
-            StateUnavailableError, QueueUnavailableError, StateConflictError: try the event again.
+        Raises StateUnavailableError, QueueUnavailableError or StateConflictError if the event must be tried again.
         """
         clusters, unknown, refused = [], 0, None
         for cluster, record in self.store.registrations():
@@ -133,10 +132,7 @@ def check_zone(
     Also return a sentence for the caller if it is unknown whether the cluster has the zone; empty: the cluster has it.
     The cluster is read only if neither its record nor its stored statements name the zone, and its nodes only if no
     node group names it. An operator may fence a zone of a cluster that cannot be read, because the outage of that zone
-    may be the cause.
-
-    Raises:
-        BadRequestError: the cluster has no such zone; the error suggests the nearest name.
+    may be the cause. Raises BadRequestError, with the nearest name, if the cluster has no such zone.
     """
     ids = stored.record.zone_ids
     if zone in ids or zone in ids.values() or zone in stored.zones:

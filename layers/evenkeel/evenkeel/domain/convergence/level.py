@@ -38,16 +38,11 @@ def hold_level(pool: PoolDraft) -> None:
     )
     if not _holds(pool, minima):
         return
+    pool.bounds.sizes = list(pool.bounds.sizes)
     for i, draft in enumerate(pool.groups):
-        if draft.key not in minima:
-            continue
-        low = minima[draft.key]
-        if low > pool.bounds.sizes[i].min:
-            pool.bounds.sizes = [
-                *pool.bounds.sizes[:i],
-                pool.bounds.sizes[i]._replace(min=low),
-                *pool.bounds.sizes[i + 1 :],
-            ]
+        low = minima.get(draft.key)
+        if low is not None and low > pool.bounds.sizes[i].min:
+            pool.bounds.sizes[i] = pool.bounds.sizes[i]._replace(min=low)
             rule = Rule.LEVEL_KEPT if low == draft.requested else Rule.LEVEL_GIVES
             draft.add_reason(rule, min=low, until=pool.bounds.held_until)
 

@@ -43,11 +43,8 @@ def choose(
     The second result is for the nodes that return from fallbacks. The nodes of two pools may differ in size, so the
     pods of such a node decide how many new nodes they need. If they need none, their places are taken for other pods.
 
-    Args:
-        observation: The observation of one check, with pods if the check could read them.
-        pools: The offers of the pools.
-        asks: Group key -> key of the group that gets a new node before the drain; empty: the new node already runs.
-        returns: The same for groups of fallbacks.
+    ``asks``: group key -> key of the group that gets a new node before the drain; empty: the new node already runs.
+    ``returns``: the same for groups of fallbacks.
     """
     workload, offers = observation.workload, tuple(pools)
     reason = unread(observation, [offer.pool for offer in offers])

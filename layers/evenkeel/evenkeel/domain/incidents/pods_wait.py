@@ -43,10 +43,7 @@ def pods_wait(
 ) -> tuple[list[Incident], dict[str, Waiting]]:
     """Return the incidents, and since when pods wait, after this plan.
 
-    Args:
-        known: The open incidents by key.
-        waiting: Since when pods wait, before this plan.
-        plan: The plan.
+    ``known``: the open incidents by key. ``waiting``: since when pods wait, before this plan.
     """
     if plan.demand is None or not plan.demand.orders:
         return [], {}

@@ -81,12 +81,8 @@ def dry_run_of(
 ) -> DryRun:
     """Return the results of a dry run since ``begin``.
 
-    Args:
-        decisions: The decisions since ``begin``, the oldest first.
-        begun: When the dry run started or continued, because the cluster was registered or a pause ended.
-        states: The stored state of node groups, by key.
-        begin: The start of the requested period.
-        now: The time.
+    ``decisions``: those since then, the oldest first. ``begun``: when the dry run started or continued, because the
+    cluster was registered or a pause ended. ``states``: the stored state of node groups, by key.
     """
     written = [decision.at for decision in decisions if not decision.dry_run]
     since = min(now, max([begin, *begun, *written]))

@@ -46,11 +46,7 @@ def nodes_to_keep(simulation: Simulation, pools: Sequence[PoolOffer], pool: Pool
     Nodes are tried in the order in which a request removes them: first the newest of the group with the most nodes. The
     pods of each removed node take their places first. A node without a place for them remains, too.
 
-    Args:
-        simulation: A new simulation of the check.
-        pools: The offers of all pools.
-        pool: The pool of the request.
-        kept: The nodes that remain anyway. They are not part of the result.
+    ``simulation``: a new one of the check. ``kept``: the nodes that remain anyway. They are not part of the result.
     """
     simulation.schedule_pending()
     losses = ZoneLosses(simulation, pools)
