@@ -189,7 +189,7 @@ class ClusterDemandDocument(Document):
     unmet: tuple[UnfitDocument, ...] = ()  # pods that get no node from any pool
     not_counted: tuple[UnfitDocument, ...] = ()
     fit_already: Count = 0
-    check_again: Annotated[Timestamp | None, Field(alias="checkAgain"), ONLY_WHEN_KNOWN] = None
+    check_again: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None
     says: tuple[str, ...] = ()
 
 
@@ -200,7 +200,7 @@ class StepDocument(Document):
     destination: str
     begun_at: Timestamp
     machine: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # the machine that is drained
-    delete_requested_at: Annotated[Timestamp | None, Field(alias="deleteRequestedAt"), ONLY_WHEN_KNOWN] = None
+    delete_requested_at: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None
 
 
 class LevelDocument(Document):

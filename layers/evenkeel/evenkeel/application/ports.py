@@ -188,8 +188,18 @@ class ClusterStore(Protocol):
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
         """Store one request for nodes. If ``versions`` is None, a conflict means that the request is already stored."""
 
+    def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
+        """Store the latest check that an event has requested, and what the events of the cluster have shown."""
+
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         """Store a decision, or an operator action with its caller. An entry that is too large for an item is cut."""
+
+
+class CheckTimesStore(Protocol):
+    """Stores when each cluster was last read."""
+
+    def checked_at(self) -> CheckTimes:
+        """Return when each cluster was last read, from one query; only of clusters that were read in the last hours."""
 
 
 class RegistrationStore(ClusterStore, Protocol):

@@ -26,10 +26,7 @@ _NODE_GROUPS = "\nNodeGroups:\n"
 def with_autoscaler_bounds(members: list[Member], text: str, written_at: datetime | None) -> list[Member]:
     """Return the members with the bounds that the autoscaler uses, and the time at which it wrote its status."""
     known = bounds_of(text) if text and written_at is not None else {}
-    return [
-        _with(member, bounds, written_at) if (bounds := known.get(member.name)) is not None else member
-        for member in members
-    ]
+    return [_with(member, known[member.name], written_at) if member.name in known else member for member in members]
 
 
 def _with(member: Member, bounds: Bounds, at: datetime | None) -> Member:

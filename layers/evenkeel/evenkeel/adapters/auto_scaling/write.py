@@ -99,6 +99,7 @@ class _Change:
     """The values that one write sets, computed from the group that was read just before."""
 
     newest: Described
+    former: str | None  # the decision of the write before
     interim_bounds: Bounds  # until the desired capacity has changed, which they cover before and after
     bounds: Bounds  # after the write
     desired: int  # after the write
@@ -182,7 +183,6 @@ class GroupWriter:
         init=False, default_factory=set
     )  # the groups whose desired capacity a write has set
     _written: dict[str, Described] = field(init=False, default_factory=dict)  # the groups as the last writes left them
-    _ended: dict[str, datetime | None] = field(init=False, default_factory=dict)  # when the write before has ended
     # The error of a resume that was refused or not answered. Then the process would stay suspended in other groups.
     _not_resumed: ForbiddenError | ClusterUnavailableError | None = field(init=False, default=None)
 
@@ -196,7 +196,8 @@ class GroupWriter:
         move: str | None,
     ) -> None:
         """Write bounds, desired capacity, tags and the decision. ``named``: the instances that the patch removes."""
-        change, name = _change(self._unchanged(member), patch, named), member.name
+        newest, name = self._unchanged(member), member.name
+        change = _change(newest, self._decision_of(newest), patch, named)
         tags, tags_before = tags_of(change.newest), dict[str, str]()
         if patch.leaves:
             self._send(member, change, decision, tags_before)
@@ -253,11 +254,10 @@ class GroupWriter:
 
         Return True if an earlier write may have left a process suspended, which this write does not resume by itself.
         """
-        name, before = member.name, self._decision_of(change.newest)
-        earlier, self._ended[name] = may_be_suspended(before), ended_at(before)
+        name, earlier = member.name, may_be_suspended(change.former)
         if change.may_terminate and not self.api.may_begin(_CALLS_SUSPENDED):
             raise TooLateError(f"{self._place(member)}: too little time is left to end a write")
-        suspends, since = change.may_terminate or earlier, suspends_since(before)
+        suspends, since = change.may_terminate or earlier, suspends_since(change.former)
         self._save(name, begun(decision, change.before, writer=self.writer, suspends=suspends, since=since))
         return earlier and not change.may_terminate
 
@@ -447,7 +447,7 @@ class GroupWriter:
     def _write_suspended(self, name: str, change: _Change) -> Described:
         """Write max or the desired capacity while Terminate is suspended. Resume it whatever reads show."""
         self.api.write("suspend_processes", name, AutoScalingGroupName=name, ScalingProcesses=[TERMINATE])
-        sent = _Sent(decision=self.decisions[name], after=self._ended.get(name))
+        sent = _Sent(decision=self.decisions[name], after=ended_at(change.former))
         try:
             # A read that shows the suspended process is no older than it. So it shows all earlier orders of others.
             before = self._read_until(name, lambda group: is_suspended(group, TERMINATE) and not sent.is_too_old(group))
@@ -580,7 +580,7 @@ def _state(described: Described) -> dict[str, object]:
     }
 
 
-def _change(newest: Described, patch: Patch, named: Collection[str]) -> _Change:
+def _change(newest: Described, former: str | None, patch: Patch, named: Collection[str]) -> _Change:
     """Return the values to write. They are safe for the group as it is now, whatever the plan says.
 
     Raises RejectedError if the patch would make AWS select instances to terminate.
@@ -605,6 +605,7 @@ def _change(newest: Described, patch: Patch, named: Collection[str]) -> _Change:
     interim_min = max(0, min(desired, running - len(ids))) if ids else minimum
     return _Change(
         newest=newest,
+        former=former,
         interim_bounds=Bounds(interim_min, max(bounds.max, desired, before)),
         bounds=Bounds(minimum, max(bounds.max, desired)),
         desired=desired,

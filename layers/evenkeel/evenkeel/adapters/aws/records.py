@@ -284,10 +284,9 @@ def _drill(cluster: str, item: Stored | None) -> Drill | None:
 
 
 def _drill_zone(drill: Drill | None, zones: Mapping[str, ZoneRecord], now: datetime) -> str:
-    is_alone = (
-        drill is not None and drill.ended is None and not (drill.zone in zones and zones[drill.zone].holding(now))
-    )
-    return drill.zone if drill is not None and is_alone else ""
+    if drill is None or drill.ended is not None or (drill.zone in zones and zones[drill.zone].holding(now)):
+        return ""
+    return drill.zone
 
 
 def registration_of(cluster: str, item: Stored) -> Registration | str:
@@ -321,17 +320,17 @@ def registered(cluster: str, items: Mapping[str, Stored]) -> Registered | None:
     """
     if META not in items:
         return None
+    record: ClusterRecord | str
     try:
-        registration: Registration | str = _registration(cluster, items[META])
+        registration = _registration(cluster, items[META])
+        record, control = registration.record, registration.control()
     except _OtherFormError:
         raise
     except ConfigError as error:
-        registration = str(error)
-    control = ControlRecord() if isinstance(registration, str) else registration.control()
+        record, control = str(error), ControlRecord()
     # If the control record cannot be read, the record's item replaces it. That item repeats most of the control record.
     with _dropped():
         control = _control(cluster, items, control)
-    record = registration if isinstance(registration, str) else registration.record
     return Registered(record=record, control=control, versions=_TextVersions(items))
 
 

@@ -68,23 +68,12 @@ def _silence(stored: StoredCluster) -> str:
 
 
 def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer]:
-    """Return the answer for a fence that is written, and the answer for a fence that is only stored.
-
-    The field ``alike`` is the message without the cluster, so that equal answers of several clusters are shown once.
-    """
+    """Return the answer for a fence that is written, and the answer for a fence that is only stored."""
     command = ["evenkeel", "fence-zone", "--stack", call.ports.stack, "--cluster", call.cluster, "--zone", zone]
     lift = f"To lift it: {shlex.join([*command, '--for', '0m'])}{doubt}"
-    repeat = f"to lift it, repeat the command with --for 0m{doubt}"
-    subject = f"zone {zone} of {call.cluster}"
-    done = {
-        "message": f"{subject} is fenced until {end}: its groups get no growth. {lift}",
-        "alike": f"zone {zone} is fenced until {end}; {repeat}",
-    }
-    planned = {
-        "message": f"{subject} is to be fenced until {end}. {lift}",
-        "alike": f"zone {zone} is to be fenced until {end}; {repeat}",
-    }
-    return done, planned
+    repeat = f"; to lift it, repeat the command with --for 0m{doubt}"
+    done = _answer(call, zone, f"is fenced until {end}", f": its groups get no growth. {lift}", repeat)
+    return done, _answer(call, zone, f"is to be fenced until {end}", f". {lift}", repeat)
 
 
 def _lifted(call: Call, zone: str, others: Sequence[str]) -> tuple[Answer, Answer]:
@@ -92,19 +81,16 @@ def _lifted(call: Call, zone: str, others: Sequence[str]) -> tuple[Answer, Answe
 
     ``others``: the sources that still report the zone as impaired.
     """
-    subject = f"zone {zone} of {call.cluster}"
     if others:
         still = f"is no longer fenced by hand; it is still impaired, says {', '.join(others)}"
-        return {"message": f"{subject} {still}"}, {"message": f"{subject} {still}"}
-    done = {
-        "message": f"{subject} is no longer fenced",
-        "alike": f"zone {zone} is no longer fenced",
-    }
-    planned = {
-        "message": f"{subject} is no longer to be fenced",
-        "alike": f"zone {zone} is no longer to be fenced",
-    }
-    return done, planned
+        answer = {"message": f"zone {zone} of {call.cluster} {still}"}
+        return answer, answer
+    return _answer(call, zone, "is no longer fenced"), _answer(call, zone, "is no longer to be fenced")
+
+
+def _answer(call: Call, zone: str, state: str, after: str = "", after_alike: str = "") -> Answer:
+    """Return an answer. ``alike`` lacks the cluster, so that equal answers of several clusters are shown once."""
+    return {"message": f"zone {zone} of {call.cluster} {state}{after}", "alike": f"zone {zone} {state}{after_alike}"}
 
 
 def _pools_in(call: Call, zone: str, stored: StoredCluster) -> list[PoolPlan]:

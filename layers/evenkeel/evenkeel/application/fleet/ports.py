@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from evenkeel.application.ports import CheckTimes
+from evenkeel.application.ports import CheckTimesStore
 from evenkeel.record import Registration
 
 
@@ -17,16 +17,13 @@ class Shard:
     resting: Mapping[str, datetime]  # the resting clusters, by id, with the ends of their rests
 
 
-class DueStore(Protocol):
+class DueStore(CheckTimesStore, Protocol):
     """The index of clusters, in shards that are read in parallel. All methods raise StateUnavailableError."""
 
     shards: Sequence[str]
 
     def due(self, shard: str) -> Shard:
         """Return a shard."""
-
-    def checked_at(self) -> CheckTimes:
-        """Return when each cluster was last read; only of clusters that were read in the last hours."""
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
         """Return all registrations by cluster id."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from evenkeel.application.ports import NAMELESS, RUNBOOKS, Bus, CheckTimes, Clock, Versions
+from evenkeel.application.ports import NAMELESS, RUNBOOKS, Bus, CheckTimesStore, Clock, Versions
 from evenkeel.domain.model.incidents import ClusterHealth
 
 
@@ -18,14 +18,11 @@ class HealthStore(Protocol):
         """Return the health of a cluster, even if the cluster's other items cannot be read."""
 
 
-class FleetHealthStore(HealthStore, Protocol):
+class FleetHealthStore(HealthStore, CheckTimesStore, Protocol):
     """A ``HealthStore`` that also reads the health of all clusters."""
 
     def cluster_healths(self) -> Mapping[str, ClusterHealth]:
         """Return the health of all clusters that ever had an incident, from one query (and one more per MiB)."""
-
-    def checked_at(self) -> CheckTimes:
-        """Return when each cluster was last read, from one query; only of clusters that were read in the last hours."""
 
 
 class AlertQueue(Protocol):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from evenkeel.application.drill.ports import DrillStore
 from evenkeel.application.incidents.ports import HealthPorts, HealthStore
 from evenkeel.application.ports import (
-    CheckTimes,
+    CheckTimesStore,
     Clock,
     Executor,
     LeaseStore,
@@ -29,14 +29,11 @@ from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.replicas.deletion import MarksLeft
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterRecord
-from evenkeel.state_records import EventCheckRecord, ZoneRecord
+from evenkeel.state_records import ZoneRecord
 
 
-class CheckStamps(Protocol):
-    """Stores when each cluster was last read."""
-
-    def checked_at(self) -> CheckTimes:
-        """Return when each cluster was last read; only of clusters that were read in the last hours."""
+class CheckStamps(CheckTimesStore, Protocol):
+    """Also writes when clusters were read."""
 
     def save_checked_at(self, clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> None:
         """Write the time at which these clusters, and the resting clusters beside them, were read, in one write."""
@@ -59,9 +56,6 @@ class RunStore(DrillStore, LeaseStore, HealthStore, CheckStamps, Protocol):
 
     def save_rest(self, cluster: str, until: datetime | None, versions: Versions) -> None:
         """Write into the index of due clusters until when the cluster rests. None: it does not rest."""
-
-    def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
-        """Write what the events of the cluster have shown."""
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """Delete one of the items of `StoredCluster.expired`."""
@@ -96,9 +90,6 @@ class EventStore(RegistrationStore, Protocol):
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
         """Write the statements about one zone."""
-
-    def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
-        """Write the latest check that an event has requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
