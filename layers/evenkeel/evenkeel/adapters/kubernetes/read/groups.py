@@ -50,6 +50,7 @@ from evenkeel.domain.model.groups import (
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.value_objects import value_object
 from evenkeel.domain.model.values import (
     quote,
     read_count,
@@ -72,7 +73,7 @@ _LABELS_OF_NODES = "capacity.cluster-autoscaler.kubernetes.io/labels"
 _ZONE_INDEX = re.compile(r"-z([0-9]{1,4})$")
 
 
-@dataclass(frozen=True, kw_only=True)
+@value_object
 class GroupObjects:
     """A node group with the objects that a write needs: the scalable, and the owner of its bounds."""
 
