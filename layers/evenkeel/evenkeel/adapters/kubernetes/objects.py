@@ -215,6 +215,7 @@ class Scalable(NamedTuple):
     name: str
     item: Object
     cluster: str  # the workload cluster's name
+    pool: str  # the pool's name in the flavour's own API; empty: unknown
     parent: Object | None  # the Cluster object of that cluster; None: not listed
     labels: Mapping[str, str]
     annotations: Mapping[str, Any]
