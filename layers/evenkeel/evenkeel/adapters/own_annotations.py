@@ -88,7 +88,7 @@ class Reading:
     def unknown_names(self, entries: Mapping[str, Any], readable: Collection[str], kind: str) -> None:
         """Add a fault for each ``evenkeel.dev/`` name that is not in ``readable``."""
         for name in entries:
-            if name in readable or not str(name).startswith(OWN):
+            if not str(name).startswith(OWN) or name in readable:
                 continue
             if name in OWN_LABELS:
                 problem = "no annotation: set it as a label"
@@ -126,18 +126,17 @@ _OWN_SETTINGS = {annotation_of(setting.name): setting for setting in SETTINGS}  
 def read_annotations(annotations: Mapping[str, Any], reading: Reading) -> Annotations:
     """Return the values of the ``evenkeel.dev/`` annotations or tags of a group."""
     values = {
-        field: reading.read(name, annotations[name], reader) if name in annotations else None
-        for field, name, reader in _SETTINGS
+        field: reading.read(name, annotations[name], reader) for field, name, reader in _SETTINGS if name in annotations
     }
     own = {
         setting.name: str(value)
         for name, setting in _OWN_SETTINGS.items()
         if name in annotations and (value := reading.read(name, annotations[name], setting.read)) is not None
     }
-    zone_min, zone_max = values["zone_min"], values["zone_max"]
+    zone_min, zone_max = values.get("zone_min"), values.get("zone_max")
     if zone_min is not None and zone_max is not None and zone_min > zone_max:
         problem = f"larger than {OWN}zone-max, {zone_max}: lower one or raise the other"
         reading.fault(OWN + "zone-min", quote(zone_min), problem)
-    percent, weight = values.pop("weight") or (None, 1)
-    fencing_enabled = values.pop("fencing_enabled") is not False
+    percent, weight = values.pop("weight", None) or (None, 1)
+    fencing_enabled = values.pop("fencing_enabled", None) is not False
     return Annotations(**values, weight=weight, weight_percent=percent, fencing_enabled=fencing_enabled, own=own)

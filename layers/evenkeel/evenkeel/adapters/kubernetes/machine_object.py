@@ -67,16 +67,19 @@ class MachineObject(Fields, frozen=True):
     def shared_fields(self, mark: "DeleteMark") -> dict[str, Any]:
         """Return those fields of ``Machine`` that are the same in all APIs."""
         metadata = self.metadata
-        return {
+        facts: dict[str, Any] = {
             "name": metadata.name,
             "uid": metadata.uid,
             "created_at": moment_of(metadata.creation_timestamp) or _LONG_AGO,
-            "marked": mark.marks(self),
-            "marked_by_us": mark.names_author and mark.is_set_on(self),
-            "deleting": metadata.deletion_timestamp is not None,
-            "deleting_since": moment_of(metadata.deletion_timestamp),
             "zone": self._zone(),
         }
+        if mark.annotation in metadata.annotations:
+            facts["marked"] = mark.marks(self)
+            facts["marked_by_us"] = mark.names_author and mark.is_set_on(self)
+        if metadata.deletion_timestamp is not None:
+            facts["deleting"] = True
+            facts["deleting_since"] = moment_of(metadata.deletion_timestamp)
+        return facts
 
     def _zone(self) -> str | None:
         """Return the zone: from the failure domain or OpenShift's label, else from the provider id."""

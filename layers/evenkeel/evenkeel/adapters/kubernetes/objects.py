@@ -134,13 +134,14 @@ def condition_of(object: Any, path: Path, type: str) -> Mapping[str, Any] | None
 
 def moment_of(value: object) -> datetime | None:
     """Return an API time, limited to the years that can be stored; None where the value is not a time."""
-    if not isinstance(value, str | datetime):  # YAML turns a time into a datetime
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):  # YAML turns a time into a datetime
         return None
-    try:
-        moment = datetime.fromisoformat(str(value))
-    except ValueError:
-        return None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    moment = value if value.tzinfo else value.replace(tzinfo=UTC)
     return moment if _FIRST <= moment <= _LAST else min(max(moment, _FIRST), _LAST)
 
 
@@ -214,6 +215,7 @@ class Scalable(NamedTuple):
     name: str
     item: Object
     cluster: str  # the workload cluster's name
+    pool: str  # the pool's name in the flavour's own API; empty: unknown
     parent: Object | None  # the Cluster object of that cluster; None: not listed
     labels: Mapping[str, str]
     annotations: Mapping[str, Any]

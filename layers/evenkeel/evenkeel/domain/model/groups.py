@@ -15,6 +15,7 @@ from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.reasons import STOPS, Reason
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
+from evenkeel.domain.model.value_objects import value_object
 from evenkeel.domain.model.values import BadValueError, Fault
 
 # The texts for a writer whose name is unknown.
@@ -187,7 +188,7 @@ def shoot_of_namespace(namespace: str) -> tuple[str, str] | None:
     return "garden" if parts[1] == "garden" else f"garden-{parts[1]}", parts[2]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value_object
 class PublishedBounds:
     """Evenkeel's last write to an object, according to the annotation that the write set."""
 
@@ -224,9 +225,7 @@ class MachineRef:
         return self.name
 
 
-# The classes whose fields each plan reads have slots. Without slots, Python 3.11 does not specialize the read of a
-# field that has a default, so the read is slow.
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value_object
 class Machine:
     """A machine of a node group."""
 
@@ -275,7 +274,7 @@ class Rolling:
     max_unavailable: int | str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value_object
 class Identity:
     """The kind of a group's scalable, and the cluster, pool and zone of the group."""
 
@@ -298,7 +297,7 @@ class Identity:
         return tuple(name for name in (self.zone, self.zone_label) if name is not None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value_object
 class GroupStatus:
     """The state of a group's machines and rollout, except for the counts ``requested`` and ``running``."""
 
@@ -321,7 +320,7 @@ class GroupStatus:
     launches_stopped: Reason | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value_object
 class WrittenByUs:
     """The values that Evenkeel has written to a group's objects."""
 
@@ -337,7 +336,7 @@ class WrittenByUs:
     pinned: bool = False  # True: Evenkeel has made the owner of the bounds keep the replicas fixed at max
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value_object
 class FieldManagers:
     """The other writers of a group's bounds and replicas, according to managedFields."""
 
@@ -349,7 +348,7 @@ class FieldManagers:
     replicas_by: str = UNNAMED  # last writer of spec.replicas except Evenkeel
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value_object
 class Ownership:
     """The owner of a group's bounds, and the bounds and replicas that the owner accepts."""
 
@@ -375,7 +374,7 @@ class Ownership:
     copied: Bounds | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value_object
 class AutoscalerOptions:
     """The options of Cluster Autoscaler for one group. For an option that is None, the autoscaler's flag applies."""
 
@@ -387,7 +386,7 @@ class AutoscalerOptions:
     gpu_utilization_threshold: float | None = None  # the same share for a node with a GPU
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value_object
 class GroupTemplate:
     """A description of the nodes that a group creates."""
 
@@ -400,7 +399,7 @@ class GroupTemplate:
     invisible_at_zero: bool = False  # True: Cluster Autoscaler ignores the group while it is empty
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value_object
 class Annotations:
     """The values of a group's annotations ``evenkeel.dev/*``. None: not set."""
 
@@ -419,7 +418,7 @@ class Annotations:
     own: Mapping[str, str] = field(default_factory=dict)  # the settings of capabilities (``model.parts.Setting``)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value_object
 class Unreadable:
     """The unreadable values of a group."""
 
@@ -427,7 +426,7 @@ class Unreadable:
     notes: tuple[Fault, ...] = ()  # values that are reported, but have no effect
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value_object
 class NodeGroup:
     """One scalable that Evenkeel treats as a node group, as one check has read it.
 

@@ -50,6 +50,7 @@ from evenkeel.domain.model.groups import (
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.value_objects import value_object
 from evenkeel.domain.model.values import (
     quote,
     read_count,
@@ -72,7 +73,7 @@ _LABELS_OF_NODES = "capacity.cluster-autoscaler.kubernetes.io/labels"
 _ZONE_INDEX = re.compile(r"-z([0-9]{1,4})$")
 
 
-@dataclass(frozen=True, kw_only=True)
+@value_object
 class GroupObjects:
     """A node group with the objects that a write needs: the scalable, and the owner of its bounds."""
 
@@ -158,8 +159,11 @@ class _GroupReader:
     def scalable(self, kind: str, item: Object) -> Scalable:
         """Return the scalable with its related objects."""
         namespace, name = name_of(item)
-        clusters = (get_path(item, path) for path in self._flavour.paths.clusters)
+        paths, labels = self._flavour.paths, labels_of(item)
+        clusters = (get_path(item, path) for path in paths.clusters)
         cluster = next((text for text in clusters if isinstance(text, str)), "")
+        own_label = labels.get(paths.pool_label) if paths.pool_label else None
+        pools = (own_label, *(get_path(item, path) for path in paths.pools))
         return Scalable(
             kind=kind,
             namespace=namespace,
@@ -167,7 +171,8 @@ class _GroupReader:
             item=item,
             cluster=cluster,
             parent=self._clusters.get((namespace, cluster)),
-            labels=labels_of(item),
+            pool=next((text for text in pools if isinstance(text, str) and text), ""),
+            labels=labels,
             annotations=annotations_of(item),
             sets=self._sets.get((namespace, name), ()),
         )
@@ -216,8 +221,7 @@ class _GroupReader:
         flavour, owner = self._flavour, self._replicas_owner
         times = {path[-1]: get_path(scalable.item, path) for path in flavour.machines.creation_timeouts}
         if owner is not None:
-            pool = scalable.namespace, _own_pool(flavour, scalable) or ""
-            times["machineCreationTimeout"] = owner.creation_timeout(*pool)
+            times["machineCreationTimeout"] = owner.creation_timeout(scalable.namespace, scalable.pool)
         return times
 
     def _machine_type(self, scalable: Scalable) -> str:
@@ -228,7 +232,7 @@ class _GroupReader:
         provider = mapping(get_path(item, _PROVIDER))
         names = [provider.get(field) for field in _MACHINE_TYPES] if provider else []
         if owner is not None:
-            names.append(owner.machine_type(scalable.namespace, _own_pool(self._flavour, scalable) or ""))
+            names.append(owner.machine_type(scalable.namespace, scalable.pool))
         type = next((name for name in (*names, labels.get(_TYPE_LABEL)) if isinstance(name, str)), "")
         capacity = next((text for label in _CAPACITY_LABELS if isinstance(text := labels.get(label), str)), "")
         if provider and any(provider.get(field) not in (None, False) for field in _SPOT):
@@ -246,13 +250,13 @@ class _GroupReader:
 
     def _identity(self, scalable: Scalable, claim: Claim, reading: Reading) -> Identity:
         flavour, owner = self._flavour, self._replicas_owner
-        own_pool, index = _own_pool(flavour, scalable), _ZONE_INDEX.search(scalable.name)
+        index = _ZONE_INDEX.search(scalable.name)
         zone_index = int(index[1]) - 1 if index else None
         zone = _zone(flavour, scalable.item, claim, reading)
         if zone is None and owner is not None and zone_index is not None:
-            zone = owner.zone(scalable.namespace, own_pool or "", zone_index)
+            zone = owner.zone(scalable.namespace, scalable.pool, zone_index)
         nodes_pool = get_path(scalable.item, (*flavour.nodes.labels, POOL_LABEL))
-        pools = (scalable.labels.get(POOL_LABEL), nodes_pool, claim.labels.get(POOL_LABEL), own_pool)
+        pools = (scalable.labels.get(POOL_LABEL), nodes_pool, claim.labels.get(POOL_LABEL), scalable.pool)
         return Identity(
             kind=scalable.kind,
             sets=tuple(name_of(owned)[1] for owned in scalable.sets),
@@ -266,7 +270,7 @@ class _GroupReader:
     def _ownership(self, scalable: Scalable, claim: Claim, bounds: Bounds | None, zone: str | None) -> Ownership:
         flavour, owner, replicas_owner = self._flavour, claim.owner, self._replicas_owner
         place = f"annotation {owner.keys.max} of {scalable.kind} {scalable.namespace}/{scalable.name}"
-        pool = (scalable.namespace, _own_pool(flavour, scalable) or "")
+        pool = (scalable.namespace, scalable.pool)
         return Ownership(
             numbers=_owner_numbers(claim, bounds) or (replicas_owner.numbers(*pool) if replicas_owner else None),
             bounds_field=place if claim.ref is None else f"{claim.fields[1]} of {claim.ref}",
@@ -385,14 +389,6 @@ def _template_key(flavour: Flavour, item: Object) -> str:
     described = mapping(get_path(item, source.path if source else _PROVIDER))
     names = (described.get(field) for field in (("name",) if source else _MACHINE_TYPES))
     return next((name for name in names if isinstance(name, str)), "")
-
-
-def _own_pool(flavour: Flavour, scalable: Scalable) -> str | None:
-    """Return the pool's name in the flavour's own API."""
-    paths = flavour.paths
-    pool = scalable.labels.get(paths.pool_label) if paths.pool_label else None
-    pools = (get_path(scalable.item, path) for path in paths.pools)
-    return pool or next((text for text in pools if isinstance(text, str)), None)
 
 
 def _owner_numbers(claim: Claim, bounds: Bounds | None) -> OwnerNumbers | None:
