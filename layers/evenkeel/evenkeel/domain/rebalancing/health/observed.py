@@ -8,7 +8,6 @@ update.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
 
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.flavours import READS_MAY_BE_OLD
@@ -76,10 +75,9 @@ def _observed(pool: AnyPool, check: Check) -> list[tuple[GroupKey, GroupState]]:
         if group.frozen_because is None or group.frozen_because.rule is not Rule.LAUNCHES_UNREAD
     ]
 
-    @cache
     def others_deliver() -> bool:
-        known = [group for group in groups if not _ended_unseen(pool, group, check)]
-        return any(_delivers(pool, group, _after_check(pool, group, check, others_deliver), check) for group in known)
+        known = [group for group in groups if not _ended_unseen(pool, group, check)]  # these do not ask for others
+        return any(_delivers(pool, group, _after_check(pool, group, check, lambda: False), check) for group in known)
 
     return [(group.key, _after_check(pool, group, check, others_deliver)) for group in groups]
 
