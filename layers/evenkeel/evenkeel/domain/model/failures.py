@@ -24,12 +24,15 @@ class FailureClass(StrEnum):
     @property
     def moves_elsewhere(self) -> bool:
         """Return True if the failure concerns its zone only, so that other zones may get the replicas."""
-        return self in (FailureClass.CAPACITY, FailureClass.TIMEOUT, FailureClass.UNKNOWN)
+        return self in _OF_ZONE
 
     @property
     def is_vague(self) -> bool:
         """Return True if the failure says only that no node registered, and not why."""
         return self in (FailureClass.TIMEOUT, FailureClass.UNKNOWN)
+
+
+_OF_ZONE = frozenset({FailureClass.CAPACITY, FailureClass.TIMEOUT, FailureClass.UNKNOWN})
 
 
 # Parts of the texts below. A limit is a number that the account or region may not pass.

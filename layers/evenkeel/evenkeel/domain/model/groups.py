@@ -474,8 +474,8 @@ class NodeGroup:
     @property
     def delivered(self) -> int:
         """Return the number of machines whose node has been Ready at least once."""
-        nodeless = self.status.nodeless
-        unread = [machine for machine in self.machines or () if machine.has_node and machine.name in nodeless]
+        nodeless, machines = self.status.nodeless, self.machines or ()
+        unread = [machine for machine in machines if machine.has_node and machine.name in nodeless] if nodeless else ()
         return max(0, self.running - len(self.status.never_ready) - len(unread))
 
     @property
@@ -490,10 +490,12 @@ class NodeGroup:
         without_node = self.requested - self.running
         if without_node <= 0:
             return 0
-        listed = sum(
-            [machine.preserved and not machine.has_node and not machine.deleting for machine in self.machines or ()]
-        )
-        return min(max(listed, self.status.preserved_failed), without_node)
+        listed = [
+            machine
+            for machine in self.machines or ()
+            if machine.preserved and not machine.has_node and not machine.deleting
+        ]
+        return min(max(len(listed), self.status.preserved_failed), without_node)
 
     @property
     def waiting(self) -> int:

@@ -43,7 +43,8 @@ class Members:
 
     def timeout_of(self, group: NodeGroup) -> timedelta:
         """Return the provision timeout of the group: its own option or the pool's, whichever is longer."""
-        return max(group.options.provision_timeout or timedelta(0), self.settings.provision_timeout)
+        own, least = group.options.provision_timeout, self.settings.provision_timeout
+        return least if own is None or own < least else own
 
     @property
     def standstill(self) -> timedelta:

@@ -19,8 +19,10 @@ from evenkeel.domain.model.groups import PROVISION_TIMEOUT
 SHORTEST, LONGEST = timedelta(minutes=2), PROVISION_TIMEOUT
 FEWEST = 50  # machines, before their times decide the timeout
 KEPT = 200  # machines, of which the newest decide it
+_LETTERS = frozenset(ascii_letters)
 # The longest time of each letter, in seconds. A longer time than the last but one needs the longest timeout.
 _SPANS = [ceil(40 * 1.05**number) for number in range(len(ascii_letters) - 1)] + [int(LONGEST.total_seconds())]
+_LAST = len(_SPANS) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class ProvisionTimes:
     letters: str = ""
 
     def __post_init__(self) -> None:
-        if len(self.letters) > KEPT or not set(self.letters) <= set(ascii_letters):
+        if len(self.letters) > KEPT or not _LETTERS.issuperset(self.letters):
             raise ValueError(f"letters are at most {KEPT} of {ascii_letters[0]} to {ascii_letters[-1]}")
 
     @property
@@ -52,13 +54,9 @@ class ProvisionTimes:
 
     def with_times(self, times: Iterable[timedelta]) -> Self:
         """Return the times of the newest machines after these, in their order, have been added."""
-        added = "".join(map(_letter, times))
+        added = "".join([ascii_letters[bisect_left(_SPANS, time.total_seconds(), 0, _LAST)] for time in times])
         return type(self)(letters=(self.letters + added)[-KEPT:])
 
     @cached_property  # each group of a pool asks for its timeout
     def _times(self) -> list[timedelta]:
         return [timedelta(seconds=_SPANS[number]) for number in sorted(map(ascii_letters.index, self.letters))]
-
-
-def _letter(time: timedelta) -> str:
-    return ascii_letters[min(bisect_left(_SPANS, time.total_seconds()), len(_SPANS) - 1)]

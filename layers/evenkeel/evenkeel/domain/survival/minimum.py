@@ -97,8 +97,8 @@ def order_to_survive(pool: PoolDraft) -> None:
 
     Each zone gets its share. A probing zone gets one machine. The rest of its share goes to no other zone.
     """
-    survival, lacking = pool.parts.drafts.of(SurvivalDraft), _lacking(pool)
-    if survival is None or not any(lacking):
+    survival = pool.parts.drafts.of(SurvivalDraft)
+    if survival is None or not any(lacking := _lacking(pool, survival)):
         return
     raised = {} if any([draft.zone_fails for draft in pool.groups]) else _order(pool, lacking)
     survival.causes = causes_of(pool, lacking, raised)
@@ -124,10 +124,9 @@ def _order(pool: PoolDraft, lacking: Sequence[int]) -> dict[str, int]:
     return {draft.key: more for draft, more in ordered.raised}
 
 
-def _lacking(pool: PoolDraft) -> list[int]:
+def _lacking(pool: PoolDraft, survival: SurvivalDraft) -> list[int]:
     """Return the nodes that each group must get, so that the pool survives."""
-    survival = pool.parts.drafts.of(SurvivalDraft)
-    if survival is None or (survival.result is not None and not survival.result.possible):
+    if survival.result is not None and not survival.result.possible:
         return []
     if survival.facts is not None:
         return [survival.facts.missing.get(draft.key, 0) for draft in pool.groups]

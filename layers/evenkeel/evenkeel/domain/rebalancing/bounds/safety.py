@@ -141,8 +141,8 @@ def _has_moved_machines_coming(pool: PoolDraft, draft: Draft) -> bool:
     """
     if draft.journal_delta > 0:
         return True
-    waits = draft.state is State.HEALTHY and draft.group.waiting > 0
-    return waits and draft.group.is_ordered_by_us(pool.now, draft.provision_timeout)
+    is_ours = draft.state is State.HEALTHY and draft.group.is_ordered_by_us(pool.now, draft.provision_timeout)
+    return is_ours and draft.group.waiting > 0
 
 
 def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) -> tuple[Bounds, list[Reason]]:

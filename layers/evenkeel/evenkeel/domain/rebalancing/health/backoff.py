@@ -55,9 +55,9 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
         return state
     if now is not None and at > now:
         ahead, at = (*ahead, at)[-_AHEAD_KEPT:], now
-    deliveries = [moment for moment in (arrivals.last_success, *arrivals.ended[-1:]) if moment is not None]
     earlier = failure.reports or ((failure.last_failure,) if failure.last_failure is not None else ())
-    if at in earlier or (deliveries and at <= max(deliveries)):
+    deliveries = (arrivals.last_success, *arrivals.ended[-1:])
+    if at in earlier or any([moment is not None and at <= moment for moment in deliveries]):
         return state if ahead == failure.ahead else changed(state, failure=changed(failure, ahead=ahead))
     newest = failure.last_failure is None or at > failure.last_failure
     replaces_reason = _replaces_reason(state, failure_class, newest=newest, overrides=overrides)
@@ -159,11 +159,13 @@ def observe_running(
 def state_at(state: GroupState, now: datetime, policy: BackoffPolicy) -> State:
     """Return healthy, fenced or probing, by the group's failures and successes."""
     failed, until = state.failure.last_failure, state.failure.backoff_until
-    # A backoff that is longer than the policy's longest is not forgotten before it is over.
-    if failed is None or policy.is_forgotten(failed if until is None else max(failed, until - policy.longest), now):
+    if failed is None:
         return State.HEALTHY
     if until is not None and now <= until and not state.fence_ended:
         return State.FENCED
+    # A backoff that is longer than the policy's longest, and has ended early, is not forgotten before it is over.
+    if policy.is_forgotten(failed if until is None else max(failed, until - policy.longest), now):
+        return State.HEALTHY
     return State.PROBING if state.is_failing else State.HEALTHY
 
 

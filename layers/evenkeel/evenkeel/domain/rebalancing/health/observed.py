@@ -8,7 +8,6 @@ update.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
 
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.flavours import READS_MAY_BE_OLD
@@ -76,10 +75,9 @@ def _observed(pool: AnyPool, check: Check) -> list[tuple[GroupKey, GroupState]]:
         if group.frozen_because is None or group.frozen_because.rule is not Rule.LAUNCHES_UNREAD
     ]
 
-    @cache
     def others_deliver() -> bool:
-        known = [group for group in groups if not _ended_unseen(pool, group, check)]
-        return any(_delivers(pool, group, _after_check(pool, group, check, others_deliver), check) for group in known)
+        known = [group for group in groups if not _ended_unseen(pool, group, check)]  # these do not ask for others
+        return any(_delivers(pool, group, _after_check(pool, group, check, lambda: False), check) for group in known)
 
     return [(group.key, _after_check(pool, group, check, others_deliver)) for group in groups]
 
@@ -90,7 +88,7 @@ def _after_check(pool: AnyPool, group: NodeGroup, check: Check, others_deliver: 
     after = observe_nodeless(group, observe_reader(pool, group, observe_appliers(group, before)))
     backoff = pool.settings.backoff
     # A group without a wait has no order that could be silent.
-    silent = order_timeout(pool, group, now) if group.waiting else timeout
+    silent = order_timeout(pool, group, now) if group.requested > group.running else timeout
     after = observe_health(group, after, now, backoff, timeout, of_sets, silent, others_deliver=others_deliver)
     return count_arrivals(pool, group, before, with_unhealthy_since(group, after, now), now)
 
@@ -317,11 +315,13 @@ def _refused_names(group: NodeGroup, known: tuple[str, ...]) -> tuple[str, ...]:
 def _is_put_back(group: NodeGroup, now: datetime) -> bool:
     """Return True if another writer has reverted Evenkeel's last write. A read that may be older shows no revert."""
     wrote = group.ours.published
-    if wrote is None or timedelta(0) <= now - wrote.at < READS_MAY_BE_OLD.get(group.key.flavour, timedelta(0)):
+    if wrote is None:
         return False
     # Replicas count as reverted if they have their number before that write again.
     replicas = wrote.before is not None and found(group.requested, wrote.before, (wrote.requested,)) is Found.THEIRS
-    return replicas or _bounds_put_back(group, wrote)
+    if not (replicas or _bounds_put_back(group, wrote)):
+        return False
+    return not timedelta(0) <= now - wrote.at < READS_MAY_BE_OLD.get(group.key.flavour, timedelta(0))
 
 
 def _bounds_put_back(group: NodeGroup, wrote: PublishedBounds) -> bool:

@@ -69,7 +69,7 @@ def machine_timeout(pool: AnyPool, group: NodeGroup, state: GroupState, now: dat
     """
     if not _is_silent(state):
         return pool.timeout_of(group)
-    timeout, until = order_timeout(pool, group, now), _counted_until(pool, group, now)
+    timeout, until = order_timeout(pool, group, now), _counted_until(pool, group, now + CLOCKS_AGREE)
     if until is None or all(machine.awaited_from(now) >= until for machine in awaited(group)):
         return timeout
     # A machine that was created at ``until`` was not given up, nor was one that is younger than any timeout.
@@ -77,10 +77,10 @@ def machine_timeout(pool: AnyPool, group: NodeGroup, state: GroupState, now: dat
     return min(timeout, max(least, now - until + timedelta.resolution))
 
 
-def _counted_until(pool: AnyPool, group: NodeGroup, now: datetime) -> datetime | None:
-    """Return until when the group's machines are counted; None: unknown, also after a clock was ahead."""
+def _counted_until(pool: AnyPool, group: NodeGroup, latest: datetime) -> datetime | None:
+    """Return until when the group's machines are counted; None: unknown, or after ``latest``: a clock was ahead."""
     until = pool.state.replicas.counted_until.get(str(group.key))
-    return until if until is not None and until <= now + CLOCKS_AGREE else None
+    return until if until is not None and until <= latest else None
 
 
 def nodes_by_group(workload: Workload | None) -> Mapping[GroupKey, Sequence[Node]]:
@@ -105,21 +105,26 @@ def learn(
     the pool's next state without these times.
     """
     stored, untimed, learns = state.replicas, 0, pool.settings.timeout_mode == "auto"
-    times, until = (dict(stored.provision_times), dict(stored.counted_until)) if learns else ({}, {})
+    times, until = (stored.provision_times, stored.counted_until) if learns else ({}, {})
+    found, seen = defaultdict[str, list[timedelta]](list), dict[str, datetime]()
     # A launch of an instance ends before its node joins. Without pending pods, a check reads only the names of nodes.
     needs_nodes = pool.id.flavour == AUTO_SCALING and check.policy.demand.orders
-    workload = check.observation.workload
+    workload, latest = check.observation.workload, check.now + CLOCKS_AGREE
     for group in pool.groups if learns and not (needs_nodes and (workload is None or not workload.nodes)) else ():
-        new = _new_machines(pool, group, check.now)
+        new = _new_machines(pool, group, latest)
         if new and (kind := kind_of(group)):
             refused = before.get(group.key, UNKNOWN).failure.refused
             joined = _joined(new, nodes.get(group.key, ()))
-            found, last, without = _count(pool, group, check, new, joined, refused)
+            of_group, last, without = _count(pool, group, check, new, joined, refused)
             untimed += without
-            if found:
-                times[kind] = times.get(kind, ProvisionTimes()).with_times(found)
+            if of_group:
+                found[kind] += of_group
             if last is not None:
-                until[str(group.key)] = last
+                seen[str(group.key)] = last
+    if found:
+        times = {**times, **{kind: times.get(kind, ProvisionTimes()).with_times(new) for kind, new in found.items()}}
+    if seen:
+        until = {**until, **seen}
     if (times, until) == (stored.provision_times, stored.counted_until):
         return state, untimed
     kinds, members = {kind_of(group) for group in pool.groups}, {str(group.key) for group in pool.groups}
@@ -128,9 +133,9 @@ def learn(
     return changed(state, replicas=replace(stored, provision_times=times, counted_until=until)), untimed
 
 
-def _new_machines(pool: AnyPool, group: NodeGroup, now: datetime) -> Sequence[Machine]:
+def _new_machines(pool: AnyPool, group: NodeGroup, latest: datetime) -> Sequence[Machine]:
     """Return the machines that no check has counted. In a quiet group, these are none."""
-    machines, since = group.machines or (), _counted_until(pool, group, now)
+    machines, since = group.machines or (), _counted_until(pool, group, latest)
     return machines if since is None else [machine for machine in machines if machine.created_at >= since]
 
 
@@ -170,7 +175,7 @@ def _count(
     times.sort()
     if until is None:
         # Not now, because API servers write whole seconds: the next machine could seem to be older than now.
-        seen = [created for created, _ in times] + [created for created in untimed if _is_dated(created, latest)]
+        seen = [created for created, _ in times[-1:]] + [created for created in untimed if _is_dated(created, latest)]
         until = max(seen, default=datetime(KUBERNETES_SINCE, 1, 1, tzinfo=UTC)) + timedelta.resolution
     return [time for _, time in times], until if times or untimed else None, len(untimed)
 

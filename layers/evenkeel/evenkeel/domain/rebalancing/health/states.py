@@ -237,8 +237,7 @@ def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
 
 def _held(refused: Sequence[Machine]) -> int:
     """Return the number of machines that report a quota or configuration failure, whatever the cause of the fence."""
-    failures = [machine.failure for machine in refused if machine.failure is not None]
-    return sum([not class_of(failure).moves_elsewhere for failure in failures])
+    return sum([not class_of(machine.failure).moves_elsewhere for machine in refused if machine.failure is not None])
 
 
 def _freeze(draft: Draft, contest: ContestHistory) -> None:

@@ -139,12 +139,13 @@ def created_again(pool: Pool) -> frozenset[str]:
 
 def _compare(pool: Pool, requested: Mapping[str, int], owners: tuple[str, ...], now: datetime) -> Comparison:
     before, is_created_again = pool.state.seen, bool(created_again(pool))
+    is_same = before is not None and requested == before.requested and owners == before.owners
+    if before is not None and is_same and not is_created_again and before.members_missing_since is None:
+        return Comparison(before, others_changed=False, grower="")
     tagged = {} if before is None else before.tagged
     anew = MemberSnapshot(since=now, requested=requested, owners=owners, tagged=tagged)
     if before is None or is_created_again:
         return Comparison(anew, others_changed=is_created_again, grower="")
-    if requested == before.requested and owners == before.owners and before.members_missing_since is None:
-        return Comparison(before, others_changed=False, grower="")
     expected = {**before.requested, **before.planned}
     if requested in (before.requested, expected):
         planned = before.planned if requested == before.requested else {}

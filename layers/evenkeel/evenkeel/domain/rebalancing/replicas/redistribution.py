@@ -29,7 +29,8 @@ def redistribute(pool: PoolDraft) -> None:
     while a request is in progress in the pool, because the journal stores one change at a time.
     """
     unplaced = pool.pool.unplaced
-    if not unplaced and not any([_lost(pool, draft) for draft in pool.groups]):
+    failing = [draft for draft in pool.groups if draft.state is State.FENCED or draft.machines.lost]
+    if not unplaced and not any([_lost(pool, draft) for draft in failing]):
         return
     takers = [draft for draft in pool.groups if draft.takes]
     is_doubtful = not any([taker.state is State.HEALTHY for taker in takers])
