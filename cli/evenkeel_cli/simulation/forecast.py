@@ -62,7 +62,10 @@ class _Pods(Pods):
 
     def counts(self) -> PodCounts:
         """Return the numbers of waiting pods by owner. A forecast has thousands of kinds, of which few wait."""
-        waiting = Counter(pod.kind.name for pod in self.waiting())
+        waiting: Counter[str] = Counter()
+        for kind, pods in self._pending.items():
+            if pods:
+                waiting[kind.name] += len(pods)
         return PodCounts(wanted={}, waiting=waiting, evicted=self._evicted, against_budget=0, held=0)
 
     def start(self, kind: PodGroup, node: NodeInfo) -> None:
