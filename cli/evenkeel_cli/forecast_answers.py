@@ -1,5 +1,6 @@
 """The result of a forecast as text and as JSON."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,13 +104,17 @@ def costs(foreseen: Foreseen) -> list[Cost]:
 def _pools_json(foreseen: Foreseen) -> list[dict[str, Any]]:
     """Return each pool with its groups, once for each change."""
     planned = {str(pool.id): pool for pool in foreseen.planned.pools}
-    found = []
-    for name in sorted({group.pool for group in foreseen.outcome.snapshots[-1].groups}):
-        lines: list[dict[str, Any]] = []
-        for snapshot in foreseen.outcome.snapshots:
-            groups = [group.json() for group in snapshot.of_pool(name)]
+    timelines: dict[str, list[dict[str, Any]]] = {}
+    for snapshot in foreseen.outcome.snapshots:
+        of_pool: dict[str, list[dict[str, Any]]] = {}
+        for group in snapshot.groups:
+            of_pool.setdefault(group.pool, []).append(group.json())
+        for name, groups in of_pool.items():
+            lines = timelines.setdefault(name, [])
             if not lines or lines[-1]["groups"] != groups:
                 lines.append({"t": snapshot.at, "groups": groups})
+    found = []
+    for name, lines in sorted(timelines.items()):
         pool = planned.get(name)
         numbers = {"min": None, "max": None} if pool is None else {"min": pool.min, "max": pool.max}
         found.append({"name": name, **numbers, "timeline": lines})
@@ -120,13 +125,11 @@ def _timeline(outcome: Outcome) -> list[dict[str, Any]]:
     """Return the nodes by zone and the waiting pods, once for each change."""
     lines: list[dict[str, Any]] = []
     for snapshot in outcome.snapshots:
-        zones = sorted({group.zone for group in snapshot.groups})
-        nodes = {
-            number: {
-                zone: sum(getattr(group, number) for group in snapshot.groups if group.zone == zone) for zone in zones
-            }
-            for number in ("requested", "running")
-        }
+        requested, running = Counter[str](), Counter[str]()
+        for group in snapshot.groups:
+            requested[group.zone] += group.requested
+            running[group.zone] += group.running
+        nodes = {"requested": dict(sorted(requested.items())), "running": dict(sorted(running.items()))}
         line = {**nodes, "waiting": sum(snapshot.pods.waiting.values()) if snapshot.pods is not None else None}
         if not lines or {**lines[-1], "at": 0} != {**line, "at": 0}:
             lines.append({"at": snapshot.at, **line})

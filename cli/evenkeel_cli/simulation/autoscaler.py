@@ -222,7 +222,7 @@ class PodAutoscaler(ClusterAutoscaler[AnyGroup]):
         self._clocks: dict[str, float] = {}  # by node name: the second since which the node is unneeded
         self._removable_nodes: tuple[object, list[_Removable[AnyGroup]]] = (None, [])
         self._samples: list[tuple[Group, NodeInfo]] = []  # an empty node of each group
-        self._hosts: dict[PodGroup, dict[Group, None]] = {}  # the groups whose empty nodes have room for a kind
+        self._hosts: dict[PodGroup, dict[Group, NodeInfo]] = {}  # those of them that have room for a kind
         # By group: the input of its last estimate, and this estimate. Most loops change few groups.
         self._estimates: dict[Group, tuple[object, tuple[int, float] | None]] = {}
 
@@ -305,12 +305,12 @@ class PodAutoscaler(ClusterAutoscaler[AnyGroup]):
                 left[kind], counts[kind] = more, known  # ``fill`` has added the placed pods
         return left, counts
 
-    def _hosts_of(self, kind: PodGroup) -> Mapping[Group, None]:
-        """Return the groups whose empty nodes have room for a kind."""
+    def _hosts_of(self, kind: PodGroup) -> Mapping[Group, NodeInfo]:
+        """Return the groups whose empty nodes have room for a kind, with such a node."""
         if not self._samples:
             self._samples = [(group, self._world.new_node(group, "")) for group in self._world.groups]
         if kind not in self._hosts:
-            self._hosts[kind] = {group: None for group, sample in self._samples if sample.room(kind)}
+            self._hosts[kind] = {group: sample for group, sample in self._samples if sample.room(kind)}
         return self._hosts[kind]
 
     def _fitting(
@@ -320,18 +320,14 @@ class PodAutoscaler(ClusterAutoscaler[AnyGroup]):
         fitting: dict[Group, set[PodGroup]] = {self._place(group): set() for group in able}
         for kind in kinds:
             in_zone: dict[str, bool] = {}  # True: pods that spread fit on a new node of the zone
-            for group in self._hosts_of(kind):
+            for group, sample in self._hosts_of(kind).items():
                 if group not in fitting:
                     continue
                 if kind.spread and group.zone not in in_zone:
-                    in_zone[group.zone] = self._fits_new(kind, group, counts[kind])
+                    in_zone[group.zone] = any(places(kind, [sample], counts_with(kind, counts[kind], [sample])))
                 if in_zone.get(group.zone, True):
                     fitting[group].add(kind)
         return fitting
-
-    def _fits_new(self, kind: PodGroup, group: Group, counts: Counts) -> bool:
-        new = [self._world.new_node(group, f"{group.key} sample")]
-        return next(places(kind, new, counts_with(kind, counts, new)), None) is not None
 
     def _option(
         self,

@@ -162,7 +162,10 @@ class Pods:
                 # These pods fitted nowhere before. They can fit only on a node that has more room than then. A pod that
                 # spreads may fit other nodes, too, once such a node counts.
                 nodes = [node for node in roomier.values() if kind.matches(node.labels)]
-                nodes = None if nodes and kind.spread else nodes
+                if not nodes:
+                    fit_nowhere.add(kind)
+                    continue
+                nodes = None if kind.spread else nodes
             places = iter(()) if kind in fit_nowhere else self.scheduler.emptiest_first(kind, nodes)
             for pod in pods:
                 node = next(places, None)
