@@ -149,7 +149,7 @@ def evenkeel(
 
 def main() -> None:
     """Run the command line. An interrupt and output that cannot be written are one line. A closed pipe is no error."""
-    gc.set_threshold(50_000, 10, 50)  # the usual 700 costs a tenth of a plan: imports make many objects that stay
+    gc.set_threshold(100_000, 10, 50)  # the usual 700 costs a tenth of a plan: imports make many objects that stay
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # of libraries, about insecure kubeconfigs for example
     try:
@@ -165,6 +165,7 @@ def main() -> None:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()  # a full disk is reported here in one line, not when the interpreter ends
+            gc.freeze()  # otherwise, the interpreter looks for garbage in all objects when it ends: a tenth of a plan
     except KeyboardInterrupt:
         _exit_interrupted()
     except BrokenPipeError:
