@@ -18,7 +18,8 @@ from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import MOST_NAMED, ago, counted, rfc3339, some_names, without_request_ids
 from evenkeel.texts.incidents import KIND_NAMES, outage_text
-from evenkeel_cli.terminal import Output, Table, cell, print_line, print_table, say, say_document, terminal
+from evenkeel_cli.console import Table, cell, print_line, print_table, terminal
+from evenkeel_cli.terminal import Output, say, say_document
 
 _Json = Mapping[str, Any]
 _STYLES = {

@@ -9,20 +9,9 @@ from rich.console import Console
 
 from evenkeel.texts.english import duration
 from evenkeel_cli.answers import print_in_form
+from evenkeel_cli.console import Table, cell, print_line, print_table, terminal
 from evenkeel_cli.stack_client import ask_or_fail
-from evenkeel_cli.terminal import (
-    NOT_READY,
-    CommandError,
-    Output,
-    Table,
-    cell,
-    confirm,
-    fail,
-    print_line,
-    print_table,
-    say,
-    terminal,
-)
+from evenkeel_cli.terminal import NOT_READY, CommandError, Output, confirm, fail, say
 
 _USUAL = "30m"
 _UNKNOWN = "-"

@@ -8,10 +8,10 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.survival.model import Survival
 from evenkeel.texts.english import counted, problem_text, rfc3339
+from evenkeel_cli.console import Table, cell, print_line, print_table, terminal
 from evenkeel_cli.simulation.forecast import Outcome
 from evenkeel_cli.simulation.loss import EVICTED, PROVISIONED
 from evenkeel_cli.simulation.scenario import write_duration
-from evenkeel_cli.terminal import Table, cell, print_line, print_table, terminal
 
 _MOST_ROWS = 15  # of a table; JSON has all
 _CANNOT_SURVIVE = {

@@ -25,6 +25,7 @@ from evenkeel_cli.answers import group_names, print_plan, print_pools
 from evenkeel_cli.as_if import Tags, mark_pools, tags_of, terraform, with_tags
 from evenkeel_cli.aws_documents import AwsDocuments
 from evenkeel_cli.cluster_file import ClusterFile
+from evenkeel_cli.console import terminal
 from evenkeel_cli.inputs import (
     default_stack,
     file_name,
@@ -36,17 +37,7 @@ from evenkeel_cli.inputs import (
 )
 from evenkeel_cli.objects import objects_of, read_objects
 from evenkeel_cli.proposals import Target, heading, lines, propose_marks, propose_places
-from evenkeel_cli.terminal import (
-    BAD_INPUT,
-    INVALID_POOL,
-    Output,
-    error_document,
-    fail,
-    say,
-    say_document,
-    say_lines,
-    terminal,
-)
+from evenkeel_cli.terminal import BAD_INPUT, INVALID_POOL, Output, error_document, fail, say, say_document, say_lines
 
 if TYPE_CHECKING:
     from evenkeel_cli.split_groups import SplitGroup

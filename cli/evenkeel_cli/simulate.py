@@ -12,6 +12,7 @@ from rich.text import Text
 from evenkeel.domain.model.values import BadValueError, near, quote
 from evenkeel.validation import parse_json
 from evenkeel_cli.completion import CHOICES
+from evenkeel_cli.console import Table, cell, print_line, print_table, progress, terminal
 from evenkeel_cli.inputs import file_name, read_text, read_yaml
 from evenkeel_cli.simulation.engine import (
     ALONE,
@@ -26,19 +27,7 @@ from evenkeel_cli.simulation.history import is_history, scenario_of
 from evenkeel_cli.simulation.measures import measure, simulation_json
 from evenkeel_cli.simulation.plot import draw
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
-from evenkeel_cli.terminal import (
-    Output,
-    Table,
-    cell,
-    fail,
-    print_line,
-    print_table,
-    progress,
-    say_document,
-    say_json,
-    say_lines,
-    terminal,
-)
+from evenkeel_cli.terminal import Output, fail, say_document, say_json, say_lines
 
 _PICTURES = (".png", ".svg")
 _HEADINGS = ("met in", "waiting", "over", "skew", "after", "moved", "failed", "hours", "patches")

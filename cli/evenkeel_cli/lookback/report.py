@@ -8,12 +8,12 @@ from typing import Any
 from rich.console import Console
 
 from evenkeel.texts.english import counted, rfc3339
+from evenkeel_cli.console import Table, cell, print_line, print_table
 from evenkeel_cli.lookback.demand import need_of
 from evenkeel_cli.lookback.history import History, area, moment, total
 from evenkeel_cli.lookback.outages import Outage
 from evenkeel_cli.lookback.replay import Answer, Figures
 from evenkeel_cli.simulation.scenario import write_duration
-from evenkeel_cli.terminal import Table, cell, print_line, print_table
 
 _HOUR, _MINUTE = 3600, 60
 _LEGEND = "waited, replay without and with Evenkeel: node-minutes; nodes·h: more with Evenkeel; times are UTC"
