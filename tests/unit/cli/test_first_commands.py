@@ -17,11 +17,12 @@ PACKAGES = {
 }
 # Modules that a plan of machine objects does not use, with what they import.
 NOT_PLANNED = (
-    *("evenkeel.application.ports", "evenkeel.application.actions", "evenkeel.domain.incidents.health"),
+    *("evenkeel.application.ports", "evenkeel.application.actions"),
     *("evenkeel.adapters.auto_scaling.read", "evenkeel.adapters.kubernetes.client", "evenkeel.adapters.aws"),
     *("evenkeel.adapters.kubernetes.read.pods", "evenkeel.adapters.kubernetes.read.workload_objects"),
     *("evenkeel.domain.demand.advice", "evenkeel.domain.demand.simulation", "evenkeel.domain.survival.pods"),
     *("evenkeel.domain.demand.node_info", "evenkeel.domain.demand.pod_groups", "evenkeel.domain.demand.pods"),
+    *("evenkeel_cli.answers", "evenkeel.texts.incidents", "evenkeel.domain.incidents"),
 )
 # Modules that a table of a plan does not use, apart from those.
 NOT_IN_A_TABLE = ("evenkeel_cli.state_file", "evenkeel.adapters.codec", "rich.table")

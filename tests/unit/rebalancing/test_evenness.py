@@ -14,7 +14,8 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
-from evenkeel_cli.answers import print_answer, print_plan
+from evenkeel_cli.answers import print_answer
+from evenkeel_cli.plan_tables import print_plan
 from tests.builders import NOW, group, in_backoff, key, numbers, zones
 from tests.pages import Seen
 from tests.parts import replace
