@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.domain.model.groups import State
@@ -282,8 +281,8 @@ def _table_of_status(console: Console, pool: _Json, now: datetime) -> None:
     groups = pool["groups"]
     since = [group["since"] and ago(now - datetime.fromisoformat(group["since"])) for group in groups]
     columns = {
-        "since": [Text(age or "") for age in since],
-        "running": [Text(str(group["running"])) for group in groups],
+        "since": [age or "" for age in since],
+        "running": [str(group["running"]) for group in groups],
     }
     print_pool(console, pool, pool["name"], columns)
 
@@ -312,11 +311,11 @@ def _one_line_each(console: Console, pools: Iterable[_Json], incidents: Iterable
         by_states.setdefault(_states(pool), []).append(pool)
     for states, of_states in by_states.items():
         for pool in of_states[:_MOST_ROWS]:
-            numbers = (Text(number_text(pool[name])) for name in ("min", "max"))
-            rows.add_row(cell(pool["name"]), Text(_running([pool], lacking(pool))), *numbers, cell(states, "yellow"))
+            numbers = (number_text(pool[name]) for name in ("min", "max"))
+            rows.add_row(pool["name"], _running([pool], lacking(pool)), *numbers, cell(states, "yellow"))
         if more := of_states[_MOST_ROWS:]:
-            nodes = Text(_running(more, sum(map(lacking, more))))
-            rows.add_row(Text(f"{len(more)} more"), nodes, Text(), Text(), cell(states, "yellow"))
+            nodes = _running(more, sum(map(lacking, more)))
+            rows.add_row(f"{len(more)} more", nodes, "", "", cell(states, "yellow"))
     print_table(console, rows)
 
 

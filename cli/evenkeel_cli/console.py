@@ -33,12 +33,13 @@ def terminal(form: Output = Output.TABLE, *, err: bool = False) -> Console:
     return console if console.width >= _NARROWEST else _Console(width=_USUAL, stderr=err)
 
 
-def print_line(console: Console, text: Text) -> None:
+def print_line(console: Console, text: str | Text, style: str = "") -> None:
     """Print a line, which wraps at words on a terminal. In a pipe or file it stays one line, without a style."""
+    line = cell(text, style) if isinstance(text, str) else text
     if console.is_terminal:
-        console.print(text)
+        console.print(line)
     else:
-        print(text.plain, file=console.file)
+        print(line.plain, file=console.file)
 
 
 def cell(text: str, style: str = "") -> Text:

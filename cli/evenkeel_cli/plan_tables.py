@@ -10,7 +10,7 @@ from rich.text import Text
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, State
 from evenkeel.domain.model.reasons import Rule
-from evenkeel_cli.console import Table, cell, print_line, print_table
+from evenkeel_cli.console import Table, print_line, print_table
 
 _Json = Mapping[str, Any]
 _STYLES = {
@@ -36,7 +36,7 @@ def print_plan(console: Console, plan: _Json, ids: Iterable[str], message: str) 
 def print_pools(console: Console, pools: Iterable[_Json], ids: Iterable[str]) -> None:
     """Print a table for each pool under its id, then reasons."""
     for pool, name in zip(pools, ids, strict=True):
-        print_pool(console, pool, name, {"running": [Text(str(group["running"])) for group in pool["groups"]]})
+        print_pool(console, pool, name, {"running": [str(group["running"]) for group in pool["groups"]]})
         for note in pool.get("notes", ()):
             print_text(console, f"  note: {note}")
         for text in timeouts(pool):
@@ -46,7 +46,7 @@ def print_pools(console: Console, pools: Iterable[_Json], ids: Iterable[str]) ->
         print_problems(console, pool)
 
 
-def print_pool(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]]) -> None:
+def print_pool(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[str]]) -> None:
     """Print a pool with these columns before its numbers, and the origins of PoolMinimum and PoolMaximum."""
     numbers = f"min {number_text(pool['min'])}, max {number_text(pool['max'])}"
     print_text(console, f"{name}: {pool['strategy']}, {numbers}{_as_if(pool.get('asIf') or {})}", "italic")
@@ -54,8 +54,8 @@ def print_pool(console: Console, pool: _Json, name: str, columns: Mapping[str, S
     names = [*group_names([pool])]
     for number, group in enumerate(pool["groups"]):
         rows.add_row(
-            cell(group["zone"] or "?"),
-            cell(names[number]),
+            group["zone"] or "?",
+            names[number],
             Text(group["state"], style=_STYLES[State(group["state"])]),
             *(texts[number] for texts in columns.values()),
             *(_change(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
@@ -107,7 +107,7 @@ def group_names(pools: Iterable[_Json]) -> Iterator[str]:
 def print_text(console: Console, text: str, style: str = "") -> None:
     """Print a text as a line, if there is one."""
     if text:
-        print_line(console, cell(text, style))
+        print_line(console, text, style)
 
 
 def number_text(number: int | None) -> str:
@@ -115,7 +115,7 @@ def number_text(number: int | None) -> str:
     return "?" if number is None else str(number)
 
 
-def _change(before: int | None, after: int | None) -> Text:
+def _change(before: int | None, after: int | None) -> str | Text:
     if before == after:
-        return Text("-" if after is None else str(after))
+        return "-" if after is None else str(after)
     return Text(f"{'-' if before is None else before} → {'-' if after is None else after}", style="bold")
