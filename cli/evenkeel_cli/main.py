@@ -149,7 +149,6 @@ def evenkeel(
 
 def main() -> None:
     """Run the command line. An interrupt and output that cannot be written are one line. A closed pipe is no error."""
-    gc.set_threshold(100_000, 10, 50)  # the usual 700 costs a tenth of a plan: imports make many objects that stay
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # of libraries, about insecure kubeconfigs for example
     try:
