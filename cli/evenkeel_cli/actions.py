@@ -12,6 +12,7 @@ from rich.console import Console
 
 from evenkeel.texts.english import counted, rfc3339
 from evenkeel_cli.answers import alike, print_in_form
+from evenkeel_cli.console import print_line, terminal
 from evenkeel_cli.stack_client import READERS, ask_of_all, ask_or_fail, pages, unchanged_since
 from evenkeel_cli.terminal import (
     BAD_INPUT,
@@ -20,13 +21,10 @@ from evenkeel_cli.terminal import (
     INVALID_POOL,
     NOT_READY,
     Output,
-    cell,
     confirm,
     fail,
     fail_without_clusters,
-    print_line,
     say,
-    terminal,
     write_text,
 )
 
@@ -189,7 +187,7 @@ def _confirmed(
     ]
     lines += [f"left as they are: {counted(untouched, 'cluster')} ({ACTIONS[action].spares})"] if untouched else []
     for line in lines:
-        print_line(terminal(output, err=output.is_piped), cell(line))
+        print_line(terminal(output, err=output.is_piped), line)
     touched = {cluster["cluster"]: cluster for cluster in listed if cluster["ok"]}
     if shown_only and output.is_piped:
         print_in_form(output, answer, answer)

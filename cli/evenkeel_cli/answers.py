@@ -1,4 +1,4 @@
-"""Print plans and the answers of a stack. Pools are printed as tables, other answers as their messages."""
+"""Print the answers of a stack. Pools are printed as tables, other answers as their messages."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,28 +7,29 @@ from itertools import chain
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
-from evenkeel.domain.model.flavours import AUTO_SCALING
-from evenkeel.domain.model.groups import PROVISION_TIMEOUT, State
+from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import Severity
 from evenkeel.domain.model.outcomes import Result
-from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import MOST_NAMED, ago, counted, rfc3339, some_names, without_request_ids
 from evenkeel.texts.incidents import KIND_NAMES, outage_text
-from evenkeel_cli.terminal import Output, Table, cell, print_line, print_table, say, say_document, terminal
+from evenkeel_cli.console import Table, cell, print_line, print_table, terminal
+from evenkeel_cli.plan_tables import (
+    NUMBERS,
+    group_names,
+    number_text,
+    print_advice,
+    print_plan,
+    print_pool,
+    print_problems,
+    print_text,
+    timeouts,
+)
+from evenkeel_cli.terminal import Output, say, say_document
 
 _Json = Mapping[str, Any]
-_STYLES = {
-    State.HEALTHY: "green",
-    State.FENCED: "red",
-    State.PROBING: "yellow",
-    State.UNHEALTHY: "red",
-    State.FROZEN: "blue",
-}
-_NUMBERS = ("running", "requested", "min", "max")
 _SEVERITIES: Mapping[str, str] = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 # The most healthy pools that a status prints one by one, and the most pools that it prints as a table each.
 _MOST_HEALTHY, _MOST_TABLES = 3, 10
@@ -65,13 +66,6 @@ def _names(answer: _Json) -> Iterator[str]:
         yield answer["cluster"]
 
 
-def group_names(pools: Iterable[_Json]) -> Iterator[str]:
-    """Yield the namespace and name of each node group; of an Auto Scaling group only the name."""
-    for group in chain.from_iterable(pool.get("groups", ()) for pool in pools):
-        is_of_aws = group["flavour"] == AUTO_SCALING
-        yield group["name"] if is_of_aws else f"{group['namespace']}/{group['name']}"
-
-
 def print_answer(answer: _Json, console: Console | None = None) -> None:
     """Print the answer of any action, one cluster after the other."""
     console = console or terminal()
@@ -84,13 +78,13 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
         return
     answers, groups = answer.get("clusters", [answer]), alike(answer.get("clusters", ()))
     for line in groups.values():
-        _line(console, line)
+        print_text(console, line)
     _causes_of_clusters(console, answer)
     for of_cluster in answers:
         if of_cluster.get("alike") in groups:
             continue
         if action != "plan" or not of_cluster.get("ok"):
-            _line(console, of_cluster["message"] if action != "explain" else "")
+            print_text(console, of_cluster["message"] if action != "explain" else "")
         match action if of_cluster.get("ok") else "":
             case "status":
                 _status(console, of_cluster)
@@ -101,7 +95,7 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
             case "explain":
                 of_groups = chain.from_iterable(of_cluster["groups"].values())
                 for sentence in (*of_cluster["sentences"], *of_groups, *of_cluster["history"]):
-                    _line(console, sentence)
+                    print_text(console, sentence)
             case "validate":
                 _findings(console, of_cluster)
 
@@ -123,7 +117,7 @@ def _overview(console: Console, answer: _Json) -> None:
     affected = [(cluster["cluster"], each) for cluster in answer["clusters"] for each in cluster.get("incidents", ())]
     affected.sort(key=lambda of_cluster: -of_cluster[1]["missing"])
     if out := [f"{cluster}/{each['pool'].rpartition('/')[2]}" for cluster, each in affected if each["outage"]]:
-        _line(console, outage_text(out), "bold red")
+        print_text(console, outage_text(out), "bold red")
     _causes_of_clusters(console, answer)
     incidents = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
     failing = [cluster for cluster in incidents if not cluster.get("folded")]
@@ -142,19 +136,19 @@ def _overview(console: Console, answer: _Json) -> None:
             line.append(" …")
         print_line(console, line)
     if is_cut:
-        _line(console, "evenkeel explain prints each message and what to do", "dim")
+        print_text(console, "evenkeel explain prints each message and what to do", "dim")
     counts, rest = answer["counts"], answer["counts"]["clusters"] - len(incidents)
     states = {"well": "well", "paused": "paused", "unseen": "not checked yet"}
     of_rest = [f"{counts[state]} {words}" for state, words in states.items() if counts[state]]
     dry = f"; {counts['dryRun']} of {counts['clusters']} in dry run" if counts["dryRun"] else ""
     if not counts["clusters"]:
-        _line(console, "no cluster is registered")
+        print_text(console, "no cluster is registered")
         return
     whose = "other" if incidents else "cluster"
-    _line(console, f"{counted(rest, whose)}: {', '.join(of_rest)}{dry}" if rest else f"no others{dry}")
+    print_text(console, f"{counted(rest, whose)}: {', '.join(of_rest)}{dry}" if rest else f"no others{dry}")
     if (oldest := answer.get("oldestCheck")) is not None:
         age = ago(datetime.fromisoformat(answer["now"]) - datetime.fromisoformat(oldest["at"]))
-        _line(console, f"oldest check: {oldest['cluster']}, {age}")
+        print_text(console, f"oldest check: {oldest['cluster']}, {age}")
 
 
 def _causes_of_clusters(console: Console, answer: _Json) -> None:
@@ -168,9 +162,9 @@ def _cause(console: Console, cause: _Json, names: Sequence[str]) -> None:
     line = cell(f"{cause['severity']:{_SEVERITY_WIDTH}}", _SEVERITIES.get(cause["severity"], ""))
     line.append(f"  {printable(cause['message'])}", style="bold default")
     print_line(console, line)
-    _line(console, f"  {some_names(names)}", "dim")
-    _line(console, f"  What to do: {cause['todo']}:")
-    _line(console, f"    {cause['command']}")  # alone on its line, so that it is copied as a whole
+    print_text(console, f"  {some_names(names)}", "dim")
+    print_text(console, f"  What to do: {cause['todo']}:")
+    print_text(console, f"    {cause['command']}")  # alone on its line, so that it is copied as a whole
 
 
 def _status(console: Console, answer: _Json) -> None:
@@ -180,16 +174,16 @@ def _status(console: Console, answer: _Json) -> None:
         _cause(console, cause, [incident["pool"].rpartition("/")[2] for incident in of_cause])
     _remedies(console, [incident for incident in answer["incidents"] if "cause" not in incident])
     _pools_of_status(console, answer, now)
-    _summary(console, answer, "demand")
+    print_advice(console, answer, "demand")
     pools: dict[tuple[datetime, str], list[str]] = {}  # by time and decision
     for decision in read_decisions(answer["decisions"], "status"):
         changes = "; ".join(_outcomes(decision)) or "nothing changed"
         pools.setdefault((decision.at, f"{changes} ({decision.cause})"), []).append(decision.pool.name)
     for (at, text), names in pools.items():
-        _line(console, f"{rfc3339(at)} ({ago(now - at)}) {some_names(names)}: {text}", "dim")
+        print_text(console, f"{rfc3339(at)} ({ago(now - at)}) {some_names(names)}: {text}", "dim")
     for action in answer["actions"]:
         age = ago(now - datetime.fromisoformat(action["at"]))
-        _line(console, f"{action['at']} ({age}) {_action(action)}", "dim")
+        print_text(console, f"{action['at']} ({age}) {_action(action)}", "dim")
 
 
 def _remedies(console: Console, incidents: Iterable[_Json]) -> None:
@@ -205,20 +199,20 @@ def _remedies(console: Console, incidents: Iterable[_Json]) -> None:
         line = cell(f"{severity:{_SEVERITY_WIDTH}}", _SEVERITIES.get(severity, ""))
         line.append(printable(f"  {what}{f': {pools}' if pools else ''}"), style="not bold default")
         print_line(console, line)
-        _line(console, f"  What to do ({runbook}): {todo}:")
-        _line(console, f"    {alike[0]['command']}")
+        print_text(console, f"  What to do ({runbook}): {todo}:")
+        print_text(console, f"    {alike[0]['command']}")
 
 
 def _history(console: Console, answers: Iterable[_Json]) -> None:
     """Print the actions of all clusters in order of time, and the error of each cluster that did not answer."""
     entries = [entry for answer in answers for entry in answer.get("actions", ())]
     for entry in sorted(entries, key=lambda entry: str(entry["id"])):
-        _line(console, f"{entry['at']} {entry['cluster']} {_action(entry)}")
+        print_text(console, f"{entry['at']} {entry['cluster']} {_action(entry)}")
     for answer in answers:
         if not answer.get("ok"):
-            _line(console, answer["message"], "red")
+            print_text(console, answer["message"], "red")
     if not entries:
-        _line(console, "no actions in this time")
+        print_text(console, "no actions in this time")
 
 
 def _action(entry: _Json) -> str:
@@ -241,30 +235,6 @@ def _outcomes(decision: DecisionDocument) -> Iterator[str]:
         yield f"{', '.join(changed)} {outcome}"
 
 
-def print_plan(console: Console, plan: _Json, ids: Iterable[str], message: str) -> None:
-    """Print the pools, then skipped objects and the message."""
-    print_pools(console, plan["pools"], ids)
-    _summary(console, plan, "demand")
-    for skipped in plan["skipped"]:
-        name = "/".join(filter(None, (skipped["namespace"], skipped["name"] or "(no name)")))  # a kind has no namespace
-        _line(console, f"skipped {name}: {skipped['reason']}", "dim")
-    _line(console, message)
-
-
-def print_pools(console: Console, pools: Iterable[_Json], ids: Iterable[str]) -> None:
-    """Print a table for each pool under its id, then reasons."""
-    for pool, name in zip(pools, ids, strict=True):
-        _table(console, pool, name, {"running": [Text(str(group["running"])) for group in pool["groups"]]})
-        _numbers(console, pool)
-        for note in pool.get("notes", ()):
-            _line(console, f"  note: {note}")
-        for text in _timeouts(pool):
-            _line(console, f"  {text}")
-        for group in pool["groups"]:
-            _line(console, f"  {group['zone'] or '?'}: {'; '.join(group['reasons'])}")
-        _summaries_and_problems(console, pool)
-
-
 def _pools_of_status(console: Console, answer: _Json, now: datetime) -> None:
     """Print pools; many healthy ones as one line, many others as one table. A text of several pools is printed once."""
     pools, left_out = answer["pools"], answer.get("healthy") or {}
@@ -281,16 +251,16 @@ def _pools_of_status(console: Console, answer: _Json, now: datetime) -> None:
         for pool, of_pool in zip(shown, own, strict=True):
             _table_of_status(console, pool, now)
             for text in of_pool:
-                _line(console, f"  {text}")
-            _summaries_and_problems(console, pool)
+                print_text(console, f"  {text}")
+            print_problems(console, pool)
     for text, count in counts.items():
         if count > 1:
             names = [pool["name"] for pool, of_pool in zip(shown, texts, strict=True) if text in of_pool]
-            _line(console, f"  {some_names(names) if count <= MOST_NAMED else counted(count, 'pool')}: {text}")
+            print_text(console, f"  {some_names(names) if count <= MOST_NAMED else counted(count, 'pool')}: {text}")
     count = len(folded) + left_out.get("pools", 0)
     nodes = sum(group["running"] for pool in folded for group in pool["groups"]) + left_out.get("nodes", 0)
     if count:
-        _line(console, f"{counted(count, 'healthy pool')}, {counted(nodes)}", "green")
+        print_text(console, f"{counted(count, 'healthy pool')}, {counted(nodes)}", "green")
 
 
 def _texts(pool: _Json) -> list[str]:
@@ -303,37 +273,29 @@ def _texts(pool: _Json) -> list[str]:
         for text in dict.fromkeys((*group.get("held", ()), *said)):
             zones.setdefault(text, []).append(group["zone"] or "?")
     notes = [f"note: {note}" for note in pool.get("notes", ())]
-    notes += _timeouts(pool)
+    notes += timeouts(pool)
     return [*notes, *(f"{', '.join(dict.fromkeys(named))}: {text}" for text, named in zones.items())]
-
-
-def _timeouts(pool: _Json) -> list[str]:
-    """Return the provision timeouts of a pool, with their reasons; the usual 15 minutes are not mentioned."""
-    usual = {"rule": Rule.TIMEOUT_SET.value, "timeout": PROVISION_TIMEOUT.total_seconds(), "machines": 0}
-    both = zip(pool.get("timeouts", ()), pool.get("timeoutRules", ()), strict=True)
-    return [f"timeout: {text}" for text, facts in both if not usual.items() <= facts.items()]
 
 
 def _table_of_status(console: Console, pool: _Json, now: datetime) -> None:
     groups = pool["groups"]
     since = [group["since"] and ago(now - datetime.fromisoformat(group["since"])) for group in groups]
     columns = {
-        "since": [Text(age or "") for age in since],
-        "running": [Text(str(group["running"])) for group in groups],
+        "since": [age or "" for age in since],
+        "running": [str(group["running"]) for group in groups],
     }
-    _table(console, pool, pool["name"], columns)
-    _numbers(console, pool)
+    print_pool(console, pool, pool["name"], columns)
 
 
 def _own_texts(console: Console, pools: Sequence[_Json], texts: Sequence[Sequence[str]]) -> None:
     """Print the first texts of pools that are about one pool each, the number of further texts, and all problems."""
     lines = [f"  {pool['name']}: {text}" for pool, of_pool in zip(pools, texts, strict=True) for text in of_pool]
     for line in lines[:_MOST_TEXTS]:
-        _line(console, line)
+        print_text(console, line)
     if more := lines[_MOST_TEXTS:]:
-        _line(console, f"  {counted(len(more), 'more note')}: --pool NAME prints those of a pool", "dim")
+        print_text(console, f"  {counted(len(more), 'more note')}: --pool NAME prints those of a pool", "dim")
     for pool in pools:
-        _summaries_and_problems(console, pool)
+        print_problems(console, pool)
 
 
 def _one_line_each(console: Console, pools: Iterable[_Json], incidents: Iterable[_Json]) -> None:
@@ -343,17 +305,17 @@ def _one_line_each(console: Console, pools: Iterable[_Json], incidents: Iterable
     def lacking(pool: _Json) -> int:
         return max((missing.get(_key(group), 0) for group in pool["groups"]), default=0)
 
-    rows = Table(("pool", "nodes", "min", "max", "not healthy"), right=_NUMBERS)
+    rows = Table(("pool", "nodes", "min", "max", "not healthy"), right=NUMBERS)
     by_states: dict[str, list[_Json]] = {}
     for pool in sorted(pools, key=lacking, reverse=True):
         by_states.setdefault(_states(pool), []).append(pool)
     for states, of_states in by_states.items():
         for pool in of_states[:_MOST_ROWS]:
-            numbers = (Text(_number(pool[name])) for name in ("min", "max"))
-            rows.add_row(cell(pool["name"]), Text(_running([pool], lacking(pool))), *numbers, cell(states, "yellow"))
+            numbers = (number_text(pool[name]) for name in ("min", "max"))
+            rows.add_row(pool["name"], _running([pool], lacking(pool)), *numbers, cell(states, "yellow"))
         if more := of_states[_MOST_ROWS:]:
-            nodes = Text(_running(more, sum(map(lacking, more))))
-            rows.add_row(Text(f"{len(more)} more"), nodes, Text(), Text(), cell(states, "yellow"))
+            nodes = _running(more, sum(map(lacking, more)))
+            rows.add_row(f"{len(more)} more", nodes, "", "", cell(states, "yellow"))
     print_table(console, rows)
 
 
@@ -378,75 +340,15 @@ def _nodes(group: _Json) -> tuple[int, int]:
     return group["running"], group["requested"]["from"] or 0
 
 
-def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]]) -> None:
-    numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
-    _line(console, f"{name}: {pool['strategy']}, {numbers}{_as_if(pool.get('asIf') or {})}", "italic")
-    rows = Table(("zone", "node group", "state", *columns, "requested", "min", "max"), right=_NUMBERS)
-    names = [*group_names([pool])]
-    for number, group in enumerate(pool["groups"]):
-        rows.add_row(
-            cell(group["zone"] or "?"),
-            cell(names[number]),
-            Text(group["state"], style=_STYLES[State(group["state"])]),
-            *(texts[number] for texts in columns.values()),
-            *(_change(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
-        )
-    print_table(console, rows)
-
-
-def _as_if(change: _Json) -> str:
-    """Return what a pool's plan takes for done; empty: nothing."""
-    if group := change.get("splitByZone"):
-        return f", as if {group} were split by zone"
-    tags = " and ".join(f"{key}={value}" for key, value in change.get("tags", {}).items())
-    return f", as if its groups had tag {tags}" if tags else ""
-
-
-def _numbers(console: Console, pool: _Json) -> None:
-    # If PoolMinimum is larger by the clock, a note says so. The origin is that of the number without the clock.
-    without = next((note["without"] for note in pool.get("noteRules", ()) if "without" in note), pool["min"])
-    for name, origin in (pool.get("numbersFrom") or {}).items():
-        if origin is not None:
-            _line(console, f"  {name} {_number(without if name == 'min' else pool[name])}: {origin['says']}")
-
-
-def _summaries_and_problems(console: Console, pool: _Json) -> None:
-    _summary(console, pool, "level", "  ")
-    _summary(console, pool, "demand", "  ")
-    for problem in pool["problems"]:
-        _line(console, f"{'!' if pool['valid'] else 'invalid:'} {problem}", "yellow" if pool["valid"] else "red")
-
-
-def _summary(console: Console, document: _Json, name: str, indent: str = "") -> None:
-    """Print the sentences in the field ``name`` of a pool or a cluster. The name is ``demand`` or ``level``."""
-    for text in (document.get(name) or {}).get("says", ()):
-        _line(console, f"{indent}{text}")
-
-
 def _findings(console: Console, answer: _Json) -> None:
     for pool in answer["pools"]:
         for problem in pool["problems"]:
-            _line(console, f"invalid: {pool['id']}: {problem}", "red")
+            print_text(console, f"invalid: {pool['id']}: {problem}", "red")
         for warning in pool["warnings"]:
-            _line(console, f"! {pool['id']}: {warning}", "yellow")
+            print_text(console, f"! {pool['id']}: {warning}", "yellow")
         if pool["left"]:
-            _line(console, f"  not proposed: {pool['left']}")
+            print_text(console, f"  not proposed: {pool['left']}")
     for line in answer["diff"]:
-        _line(console, line, {"+": "green", "-": "red"}.get(line[0], ""))
+        print_text(console, line, {"+": "green", "-": "red"}.get(line[0], ""))
     for command in answer.get("commands", ()):
-        _line(console, command)
-
-
-def _line(console: Console, text: str, style: str = "") -> None:
-    if text:
-        print_line(console, cell(text, style))
-
-
-def _number(number: int | None) -> str:
-    return "?" if number is None else str(number)
-
-
-def _change(before: int | None, after: int | None) -> Text:
-    if before == after:
-        return Text("-" if after is None else str(after))
-    return Text(f"{'-' if before is None else before} → {'-' if after is None else after}", style="bold")
+        print_text(console, command)

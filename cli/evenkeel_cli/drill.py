@@ -9,20 +9,9 @@ from rich.console import Console
 
 from evenkeel.texts.english import duration
 from evenkeel_cli.answers import print_in_form
+from evenkeel_cli.console import Table, print_line, print_table, terminal
 from evenkeel_cli.stack_client import ask_or_fail
-from evenkeel_cli.terminal import (
-    NOT_READY,
-    CommandError,
-    Output,
-    Table,
-    cell,
-    confirm,
-    fail,
-    print_line,
-    print_table,
-    say,
-    terminal,
-)
+from evenkeel_cli.terminal import NOT_READY, CommandError, Output, confirm, fail, say
 
 _USUAL = "30m"
 _UNKNOWN = "-"
@@ -157,13 +146,13 @@ def print_report(console: Console, report: Mapping[str, Any]) -> None:
     ]
     numbers = Table(("", "forecast", "measured"), right=("forecast", "measured"))
     for row in rows:
-        numbers.add_row(*map(cell, row))
+        numbers.add_row(*row)
     print_table(console, numbers)
     notes = ["forecast: the zone is lost; measured: the zone is fenced, and its nodes stay"]
     if measured["waitingPods"] is None:
         notes.append("pods are not measured, because the cluster's record has no workload")
     for note in notes:
-        print_line(console, cell(note, "dim"))
+        print_line(console, note, "dim")
 
 
 def _number(number: int | None) -> str:

@@ -23,6 +23,7 @@ from evenkeel.domain.survival.setting import SURVIVE_ZONES, SurviveZones
 from evenkeel.texts.english import sentence
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.cluster_file import ClusterFile
+from evenkeel_cli.console import progress
 from evenkeel_cli.forecast_answers import Foreseen, fleet_json, forecast_json, print_fleet, print_forecast
 from evenkeel_cli.inputs import default_stack, file_name, read_moment, read_text, read_yaml
 from evenkeel_cli.objects import read_objects
@@ -31,7 +32,7 @@ from evenkeel_cli.simulation.loss import Loss, zones_of
 from evenkeel_cli.simulation.scale_down_now import without_unneeded
 from evenkeel_cli.stack_client import ask_or_fail, pages
 from evenkeel_cli.state_file import StateFile
-from evenkeel_cli.terminal import CANNOT_READ, IN_TROUBLE, CommandError, Output, fail, progress, say, say_document
+from evenkeel_cli.terminal import CANNOT_READ, IN_TROUBLE, CommandError, Output, fail, say, say_document
 
 _SAME: dict[str, Any] = {"access": {"kind": "same"}}  # reads pods and nodes from the machine objects' own API
 _MOST_NODES = 20_000  # of all node groups

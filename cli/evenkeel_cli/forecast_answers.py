@@ -9,10 +9,10 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.survival.model import Survival
 from evenkeel.texts.english import counted, problem_text, rfc3339
+from evenkeel_cli.console import Table, print_line, print_table, terminal
 from evenkeel_cli.simulation.forecast import Outcome
 from evenkeel_cli.simulation.loss import EVICTED, PROVISIONED
 from evenkeel_cli.simulation.scenario import write_duration
-from evenkeel_cli.terminal import Table, cell, print_line, print_table, terminal
 
 _MOST_ROWS = 15  # of a table; JSON has all
 _CANNOT_SURVIVE = {
@@ -172,11 +172,11 @@ def print_forecast(foreseen: Foreseen) -> None:
     """Print the forecast as text."""
     console, outcome = terminal(), foreseen.outcome
     for text in (*sayings(foreseen), *map(_cost_text, costs(foreseen)[:_MOST_ROWS])):
-        print_line(console, cell(text))
+        print_line(console, text)
     numbers = ("pods", "placed by", "no place")
     pods = Table(("pods of", *numbers), right=numbers)
     for waits in outcome.waits[:_MOST_ROWS]:
-        pods.add_row(cell(waits.name), str(waits.pods), _duration(waits.longest), str(waits.never))
+        pods.add_row(waits.name, str(waits.pods), _duration(waits.longest), str(waits.never))
     if outcome.waits:
         print_table(console, pods)
     zones = sorted({group.zone for group in outcome.snapshots[-1].groups})[:4]
@@ -188,7 +188,7 @@ def print_forecast(foreseen: Foreseen) -> None:
         changes.add_row(write_duration(change["at"]), *cells, *([str(change["waiting"])] if waiting else []))
     print_table(console, changes)
     notes = ["at: time since the loss", "zones: running of requested nodes", *(["waiting: pods"] if waiting else [])]
-    print_line(console, cell("; ".join(notes)))
+    print_line(console, "; ".join(notes))
 
 
 def _duration(seconds: int | None) -> str:
@@ -216,8 +216,8 @@ def print_fleet(found: Sequence[Foreseen], spared: Sequence[str]) -> None:
         longest = max((waits.longest for waits in outcome.waits if waits.longest is not None), default=None)
         pods = [outcome.displaced, _duration(longest), outcome.never, sum(outcome.bound.values())]
         rows.add_row(
-            cell(foreseen.name),
-            cell(outcome.zone),
+            foreseen.name,
+            outcome.zone,
             str(outcome.lost_nodes),
             *(map(str, pods) if outcome.has_pods else "----"),
             "yes" if outcome.survives else "no",
@@ -225,4 +225,4 @@ def print_fleet(found: Sequence[Foreseen], spared: Sequence[str]) -> None:
     if found:
         print_table(console, rows)
     if spared:
-        print_line(console, cell(f"{counted(len(spared), 'cluster')} with nothing in the zone"))
+        print_line(console, f"{counted(len(spared), 'cluster')} with nothing in the zone")

@@ -21,10 +21,10 @@ from evenkeel.domain.plan import plan
 from evenkeel.record import DiscoveredPools
 from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
-from evenkeel_cli.answers import group_names, print_plan, print_pools
 from evenkeel_cli.as_if import Tags, mark_pools, tags_of, terraform, with_tags
 from evenkeel_cli.aws_documents import AwsDocuments
 from evenkeel_cli.cluster_file import ClusterFile
+from evenkeel_cli.console import terminal
 from evenkeel_cli.inputs import (
     default_stack,
     file_name,
@@ -35,18 +35,9 @@ from evenkeel_cli.inputs import (
     read_yaml,
 )
 from evenkeel_cli.objects import objects_of, read_objects
+from evenkeel_cli.plan_tables import group_names, print_plan, print_pools
 from evenkeel_cli.proposals import Target, heading, lines, propose_marks, propose_places
-from evenkeel_cli.terminal import (
-    BAD_INPUT,
-    INVALID_POOL,
-    Output,
-    error_document,
-    fail,
-    say,
-    say_document,
-    say_lines,
-    terminal,
-)
+from evenkeel_cli.terminal import BAD_INPUT, INVALID_POOL, Output, error_document, fail, say, say_document, say_lines
 
 if TYPE_CHECKING:
     from evenkeel_cli.split_groups import SplitGroup

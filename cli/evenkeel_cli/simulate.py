@@ -12,6 +12,7 @@ from rich.text import Text
 from evenkeel.domain.model.values import BadValueError, near, quote
 from evenkeel.validation import parse_json
 from evenkeel_cli.completion import CHOICES
+from evenkeel_cli.console import Table, print_line, print_table, progress, terminal
 from evenkeel_cli.inputs import file_name, read_text, read_yaml
 from evenkeel_cli.simulation.engine import (
     ALONE,
@@ -26,19 +27,7 @@ from evenkeel_cli.simulation.history import is_history, scenario_of
 from evenkeel_cli.simulation.measures import measure, simulation_json
 from evenkeel_cli.simulation.plot import draw
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
-from evenkeel_cli.terminal import (
-    Output,
-    Table,
-    cell,
-    fail,
-    print_line,
-    print_table,
-    progress,
-    say_document,
-    say_json,
-    say_lines,
-    terminal,
-)
+from evenkeel_cli.terminal import Output, fail, say_document, say_json, say_lines
 
 _PICTURES = (".png", ".svg")
 _HEADINGS = ("met in", "waiting", "over", "skew", "after", "moved", "failed", "hours", "patches")
@@ -134,41 +123,41 @@ def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record
 def print_measures(scenario: Scenario, records: Sequence[Record], console: Console | None = None) -> None:
     """Print one row per run, and a legend."""
     console = console or terminal()
-    print_line(console, cell(f"{scenario.name}, {write_duration(scenario.duration)}", "italic"))
+    print_line(console, f"{scenario.name}, {write_duration(scenario.duration)}", "italic")
     headings = _HEADINGS_OF_PODS if scenario.pods else _HEADINGS
     rows = [_cells(record) for record in records]
-    shown = [heading for heading in headings if any(cells[heading].plain != _NOTHING for cells in rows)]
+    shown = [heading for heading in headings if any(str(cells[heading]) != _NOTHING for cells in rows)]
     runs = Table(["strategy", *shown], right=shown)
     for record, cells in zip(records, rows, strict=True):
-        runs.add_row(cell(record.variant.name), *(cells[heading] for heading in shown))
+        runs.add_row(record.variant.name, *(cells[heading] for heading in shown))
     print_table(console, runs)
     optional = "; ".join(_LEGEND_WHERE_SHOWN[heading] for heading in shown if heading in _LEGEND_WHERE_SHOWN)
     for line in (*(_LEGEND_OF_PODS if scenario.pods else _LEGEND), *filter(None, [optional])):
-        print_line(console, cell(line, "dim"))
+        print_line(console, line, "dim")
 
 
-def _cells(record: Record) -> dict[str, Text]:
+def _cells(record: Record) -> dict[str, str | Text]:
     """Return the cells of a row by heading. Unmet demand and exceeded limits are red."""
     measures = measure(record)
     never = f"{measures.unmet} never"
     within = _NOTHING if measures.worst_seconds is None else write_duration(measures.worst_seconds)
     over = f"{measures.over_requested} {measures.over_running}"
-    cells = {
-        "met in": Text(never, style="bold red") if measures.unmet else Text(within),
-        "waiting": Text(f"{measures.waiting_node_hours:.2f}"),
+    cells: dict[str, str | Text] = {
+        "met in": Text(never, style="bold red") if measures.unmet else within,
+        "waiting": f"{measures.waiting_node_hours:.2f}",
         "over": Text(over, style="bold red" if measures.over_requested or measures.over_running else ""),
-        "skew": Text(f"{measures.skew_mean:.2f} {measures.skew_worst}"),
-        "after": Text(_NOTHING if measures.skew_recovered is None else f"{measures.skew_recovered:.2f}"),
-        "moved": Text(str(measures.moved) if record.scenario.converges else _NOTHING),
-        "failed": Text(str(measures.failed_launches)),
-        "hours": Text(f"{measures.node_hours:.1f}"),
-        "patches": Text(str(measures.patches)),
+        "skew": f"{measures.skew_mean:.2f} {measures.skew_worst}",
+        "after": _NOTHING if measures.skew_recovered is None else f"{measures.skew_recovered:.2f}",
+        "moved": str(measures.moved) if record.scenario.converges else _NOTHING,
+        "failed": str(measures.failed_launches),
+        "hours": f"{measures.node_hours:.1f}",
+        "patches": str(measures.patches),
     }
     if (pods := measures.pods) is not None:
         evicted = f"{pods.evicted} {pods.against_budget}"
         cells |= {
-            "waiting": Text(f"{pods.waiting_pod_minutes:.0f}"),
-            "ordered": Text(f"{pods.ordered} {max((wave.ordered for wave in pods.waves), default=0)}"),
+            "waiting": f"{pods.waiting_pod_minutes:.0f}",
+            "ordered": f"{pods.ordered} {max((wave.ordered for wave in pods.waves), default=0)}",
             "evicted": Text(evicted, style="bold red" if pods.against_budget else ""),
         }
     return cells

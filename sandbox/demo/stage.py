@@ -27,8 +27,8 @@ from evenkeel.bootstrap import SystemClock, use_clock
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.texts.english import counted
+from evenkeel_cli.console import terminal
 from evenkeel_cli.simulation.autoscaler_model import Flags
-from evenkeel_cli.terminal import terminal
 from sandbox.aws import AwsEndpoints
 from sandbox.kube.access import Rule
 from sandbox.kube.controllers.machine_controller import Timing

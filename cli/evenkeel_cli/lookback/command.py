@@ -9,6 +9,7 @@ import typer
 
 from evenkeel.domain.model.values import quote
 from evenkeel_cli.auto_scaling import own_session
+from evenkeel_cli.console import progress, terminal
 from evenkeel_cli.inputs import file_name, read_moment, read_text
 from evenkeel_cli.lookback.auto_scaling import LONGEST, Answers, read_history
 from evenkeel_cli.lookback.history import History
@@ -19,7 +20,7 @@ from evenkeel_cli.lookback.prometheus import EXPORTERS, is_answer, print_queries
 from evenkeel_cli.lookback.replay import Answer, answer, unplayed
 from evenkeel_cli.lookback.report import Report
 from evenkeel_cli.simulate import check_plot, write_plot
-from evenkeel_cli.terminal import LookbackForm, Output, fail, progress, say, say_document, terminal
+from evenkeel_cli.terminal import LookbackForm, Output, fail, say, say_document
 
 _NO_VERDICT = 4
 _MOST_PLAYED = 750 * 3600  # seconds of a pool that less than two minutes of CPU are enough for

@@ -17,10 +17,10 @@ from botocore.exceptions import ClientError
 from evenkeel.adapters.aws_faults import code_of, part_of
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel_cli.auto_scaling import Reader
+from evenkeel_cli.console import progress
 from evenkeel_cli.lookback.auto_scaling import Answers
-from evenkeel_cli.terminal import progress, write_text
+from evenkeel_cli.terminal import write_text
 
-USUAL_RATE = 1.25  # calls a second: a quarter of the least rate that accounts have
 _PAGE = 100
 _THROTTLED = ("Throttl", "RequestLimitExceeded", "TooManyRequests")
 _PATIENCE = 5  # repeated calls, each after twice the time

@@ -8,12 +8,12 @@ from typing import Any
 from rich.console import Console
 
 from evenkeel.texts.english import counted, rfc3339
+from evenkeel_cli.console import Table, print_line, print_table
 from evenkeel_cli.lookback.demand import need_of
 from evenkeel_cli.lookback.history import History, area, moment, total
 from evenkeel_cli.lookback.outages import Outage
 from evenkeel_cli.lookback.replay import Answer, Figures
 from evenkeel_cli.simulation.scenario import write_duration
-from evenkeel_cli.terminal import Table, cell, print_line, print_table
 
 _HOUR, _MINUTE = 3600, 60
 _LEGEND = "waited, replay without and with Evenkeel: node-minutes; nodes·h: more with Evenkeel; times are UTC"
@@ -106,18 +106,18 @@ class Report:
     def print(self, console: Console) -> None:
         """Print the sentences, a row per time of outages, and notes."""
         for sentence in self.sentences():
-            print_line(console, cell(sentence))
+            print_line(console, sentence)
         if self.answers:
             numbers = ("refused", "waited", "replay", "Evenkeel", "nodes·h")
             rows = Table(("", "from", "for", "outage", "pool", *numbers), right=numbers)
-            print_line(console, cell(""))
+            print_line(console, "")
             for number, answer in enumerate(self.answers, 1):
-                rows.add_row(*(cell(text) for text in self._cells(number, answer)))
+                rows.add_row(*self._cells(number, answer))
             print_table(console, rows)
-            print_line(console, cell(_LEGEND, "dim"))
-        print_line(console, cell(""))
+            print_line(console, _LEGEND, "dim")
+        print_line(console, "")
         for note in self.notes():
-            print_line(console, cell(note, "dim"))
+            print_line(console, note, "dim")
 
     def _cells(self, number: int, answer: Answer) -> list[str]:
         outages, pools = answer.window.outages, answer.window.pools

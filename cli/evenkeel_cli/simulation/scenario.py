@@ -171,9 +171,7 @@ class NodeSize(_Entry):
     labels: dict[str, str] = {}
 
 
-class GroupBounds(_Entry):
-    """The bounds of a node group without Evenkeel."""
-
+class _Range(_Entry):
     min: Nodes = 0
     max: Nodes
 
@@ -184,12 +182,14 @@ class GroupBounds(_Entry):
         return self
 
 
-class PoolSetup(_Entry):
+class GroupBounds(_Range):
+    """The bounds of a node group without Evenkeel."""
+
+
+class PoolSetup(_Range):
     """A pool with one node group per zone."""
 
     name: Name
-    min: Nodes = 0
-    max: Nodes
     strategy: StrategyName = Field(default_factory=lambda: BALANCED)
     on_failure: OnFailureName | None = None
     level: LevelName | None = None
@@ -202,12 +202,6 @@ class PoolSetup(_Entry):
     minimum_at: MinimumAtList | None = None  # as in the record; the scenario's ``start`` is its time
     # By zone: the number of available machines of the pool's machine type. A zone's own capacity limits all pools.
     capacity: dict[Name, Limits] = {}
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if self.min > self.max:
-            raise ValueError(f"min {self.min} is larger than max {self.max}")
-        return self
 
 
 class Demand(_Entry):

@@ -40,8 +40,9 @@ from evenkeel.state_records import ZoneRecord, ZoneStatement
 from evenkeel.texts.english import sentence
 from evenkeel.validation import ConfigError
 from evenkeel_cli import stack_client
-from evenkeel_cli.answers import print_answer, print_plan
+from evenkeel_cli.answers import print_answer
 from evenkeel_cli.main import app
+from evenkeel_cli.plan_tables import print_plan
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import FakeCluster, FakeWorkload, plenty, record, register_again
 from tests.parts import replace

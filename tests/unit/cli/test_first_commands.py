@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
+from evenkeel_cli.commands import app, keep_named
 from tests.unit.cli.test_cli import pool_of
 
 PACKAGES = {
@@ -15,10 +17,12 @@ PACKAGES = {
 }
 # Modules that a plan of machine objects does not use, with what they import.
 NOT_PLANNED = (
-    *("evenkeel.application.ports", "evenkeel.application.actions", "evenkeel.domain.incidents.health"),
+    *("evenkeel.application.ports", "evenkeel.application.actions"),
     *("evenkeel.adapters.auto_scaling.read", "evenkeel.adapters.kubernetes.client", "evenkeel.adapters.aws"),
     *("evenkeel.adapters.kubernetes.read.pods", "evenkeel.adapters.kubernetes.read.workload_objects"),
     *("evenkeel.domain.demand.advice", "evenkeel.domain.demand.simulation", "evenkeel.domain.survival.pods"),
+    *("evenkeel.domain.demand.node_info", "evenkeel.domain.demand.pod_groups", "evenkeel.domain.demand.pods"),
+    *("evenkeel_cli.answers", "evenkeel.texts.incidents", "evenkeel.domain.incidents"),
 )
 # Modules that a table of a plan does not use, apart from those.
 NOT_IN_A_TABLE = ("evenkeel_cli.state_file", "evenkeel.adapters.codec", "rich.table")
@@ -66,3 +70,18 @@ def test_a_command_that_prints_an_answer_imports_no_classes_of_plans_and_records
     assert code == 1
     assert "botocore.client" in imported
     assert needless(imported, NOT_PRINTED) == []
+
+
+def test_typer_builds_only_the_command_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands, groups = [*app.registered_commands], [*app.registered_groups]
+    names = {command.callback.__name__.replace("_", "-") for command in commands if command.callback}
+    for words in ([], ["-h"], ["plna"], ["discover", "eks"]):
+        keep_named(words)
+        assert (app.registered_commands, app.registered_groups) == (commands, groups)
+    for name in names:
+        monkeypatch.setattr(app, "registered_commands", commands)
+        monkeypatch.setattr(app, "registered_groups", groups)
+        keep_named([name, "status"])
+        built = typer.main.get_command(app)
+        assert isinstance(built, typer.core.TyperGroup)
+        assert {*built.commands} == {name}

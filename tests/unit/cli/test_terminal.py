@@ -20,9 +20,11 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import printable
 from evenkeel.domain.plan import plan
-from evenkeel_cli.answers import print_answer, print_plan
+from evenkeel_cli.answers import print_answer
+from evenkeel_cli.console import Table, cell, print_line, print_table
 from evenkeel_cli.main import _print_failure
-from evenkeel_cli.terminal import CommandError, Output, Table, cell, print_line, print_table, say, say_json
+from evenkeel_cli.plan_tables import print_plan
+from evenkeel_cli.terminal import CommandError, Output, say, say_json
 from tests.builders import NOW, group, key, numbers
 from tests.stack import Stack
 

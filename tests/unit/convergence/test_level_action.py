@@ -15,7 +15,8 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from evenkeel.record import ConvergeEntry
 from evenkeel.validation import ConfigError, read_model
-from evenkeel_cli.answers import print_answer, print_plan
+from evenkeel_cli.answers import print_answer
+from evenkeel_cli.plan_tables import print_plan
 from tests.builders import NOW, zones
 from tests.convergence import convergence
 from tests.stack import Stack

@@ -2,6 +2,8 @@
 
 Only pods on nodes of pools that must survive look for a place. A place may be on any other node. No two pods use the
 same place. Pods that come with a node, or that get no node of their own, need no place.
+
+Many plans read no pods. So the modules that place pods are imported where they are used.
 """
 
 from collections import Counter
@@ -9,18 +11,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evenkeel.domain.demand.guards import Guard
-from evenkeel.domain.demand.node_info import NodeInfo
-from evenkeel.domain.demand.pod_groups import PodGroup
-from evenkeel.domain.demand.pods import not_rescheduled_because
 from evenkeel.domain.model.demand import PoolOffer
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import ZONE
 
 if TYPE_CHECKING:
+    from evenkeel.domain.demand.guards import Guard
+    from evenkeel.domain.demand.node_info import NodeInfo
+    from evenkeel.domain.demand.pod_groups import PodGroup
     from evenkeel.domain.demand.simulation import Simulation
 
-PlaceMore = Callable[[str, Mapping[PodGroup, int]], dict[PodGroup, int]]
+PlaceMore = Callable[[str, Mapping["PodGroup", int]], dict["PodGroup", int]]
 
 # At most so many removals are played in one search for nodes to remove. A further node whose removal might break
 # survival counts as needed. More nodes are not removed at once anyway. With 1,000 nodes, each takes 25 ms.
@@ -31,7 +32,7 @@ _MOST_PLAYED = 30
 class Loss:
     """The result of the loss of one zone."""
 
-    unplaced: Mapping[PodGroup, int]  # number of pods without a place, by pod group
+    unplaced: "Mapping[PodGroup, int]"  # number of pods without a place, by pod group
     used: frozenset[str]  # names of the nodes on which pods of the lost zone are placed
 
 
@@ -39,6 +40,8 @@ class ZoneLosses:
     """Plays the loss of each zone in which pools that must survive have nodes."""
 
     def __init__(self, simulation: "Simulation", pools: Iterable[PoolOffer]) -> None:
+        from evenkeel.domain.demand.pods import not_rescheduled_because
+
         offers = [(pool, offer) for pool in pools for offer in pool.groups]
         self._simulation = simulation
         self._snapshot = simulation.snapshot
@@ -58,14 +61,14 @@ class ZoneLosses:
         self._used: frozenset[str] = frozenset()
         self._played = 0
 
-    def zone_of(self, node_info: NodeInfo) -> str:
+    def zone_of(self, node_info: "NodeInfo") -> str:
         """Return the zone of a node: its group's zone, else its label."""
         group, label = node_info.node.group, node_info.labels.get(ZONE, "")
         if group is not None and group in self._zone_of:
             return self._zone_of[group]
         return self._zone_called.get(label, label)
 
-    def is_empty(self, node_info: NodeInfo) -> bool:
+    def is_empty(self, node_info: "NodeInfo") -> bool:
         """Return True if a node has only pods that need no place elsewhere."""
         return all(pod_group in self._settled for pod_group in node_info.pod_groups)
 
@@ -90,7 +93,7 @@ class ZoneLosses:
         snapshot.revert(before)
         return Loss(unplaced=unplaced, used=used)
 
-    def _destinations(self) -> Sequence[NodeInfo]:
+    def _destinations(self) -> "Sequence[NodeInfo]":
         """Return the schedulable nodes: started ones first, nodes with pods before empty ones, small zones first.
 
         Scale-down removes empty nodes of large zones first. So survival keeps other nodes than scale-down would remove.
@@ -111,7 +114,7 @@ class ZoneLosses:
         self._used = frozenset().union(*(loss.used for loss in losses.values()))
         self._played = 0
 
-    def needed(self, removed: NodeInfo) -> Reason | None:
+    def needed(self, removed: "NodeInfo") -> Reason | None:
         """Return why survival needs a node that is removed from the snapshot; None: it does not need the node.
 
         The node is needed if the loss of a zone would leave more pods without a place than before. An empty node that
@@ -120,7 +123,7 @@ class ZoneLosses:
         zone = self._broken(removed)
         return None if zone is None else Reason.of(Rule.NEEDED_TO_SURVIVE, zone=zone)
 
-    def _broken(self, removed: NodeInfo) -> str | None:
+    def _broken(self, removed: "NodeInfo") -> str | None:
         if self.is_empty(removed) and removed.name not in self._used:
             return None
         if self._played >= _MOST_PLAYED:
@@ -136,7 +139,7 @@ class ZoneLosses:
         return None
 
 
-def guard_zones(simulation: "Simulation") -> Guard:
+def guard_zones(simulation: "Simulation") -> "Guard":
     """Return the guard of the pools that must survive."""
     losses = ZoneLosses(simulation, simulation.pools)
     losses.begin()
