@@ -58,11 +58,10 @@ class TopologyRules(dict[PodGroup, list[TopologyRule]]):
                 self._repel(pod_group, other)
 
     def _repel(self, pod_group: PodGroup, other: PodGroup) -> None:
-        """Add the anti-affinity of a placed pod group to the rules of another."""
-        for term in pod_group.needs.anti_affinity:
+        """Add the anti-affinity of a placed pod group to the rules of another. Its own rules count its own pods."""
+        for term in pod_group.needs.anti_affinity if other is not pod_group else ():
             if self._applies(term, pod_group.namespace, other):
-                count = self._pods_of(pod_group, term.key)
-                self[other].append(_Apart(count, Rule.KEPT_AWAY, selects_own=other is pod_group))
+                self[other].append(_Apart(self._pods_of(pod_group, term.key), Rule.KEPT_AWAY))
 
     def _own(self, pod_group: PodGroup) -> list[TopologyRule]:
         rules: list[TopologyRule] = [self._spread(pod_group, constraint) for constraint in pod_group.spread]
@@ -262,7 +261,7 @@ class _Affinity:
 class _Apart:
     """A term of anti-affinity, of the pod or against it: no counted pod is in the domain (plugin interpodaffinity)."""
 
-    def __init__(self, count: TopologyCount, rule: Rule, *, selects_own: bool) -> None:
+    def __init__(self, count: TopologyCount, rule: Rule, *, selects_own: bool = False) -> None:
         self._count, self._rule, self._most = count, rule, 1 if selects_own else _NO_LIMIT
         self.repels_beyond_host = count.key != HOSTNAME
 
