@@ -51,12 +51,14 @@ class ClusterSnapshot:
         return node_info
 
     def _add(self, node_info: NodeInfo, pod_groups: Mapping[PodGroup, int]) -> None:
-        self._change_node(node_info, 1, pod_groups)
+        self._change_node(node_info, 1)
         self._changes.append((node_info, None, 1, pod_groups))
+        for pod_group in pod_groups:
+            self._rules.respect(pod_group)
 
     def remove_node(self, node_info: NodeInfo) -> None:
         """Remove a node with all its pods."""
-        self._change_node(node_info, -1, node_info.pod_groups)
+        self._change_node(node_info, -1)
         self._changes.append((node_info, None, -1, node_info.pod_groups))
 
     def add_pod(self, pod_group: PodGroup, node_info: NodeInfo, count: int = 1) -> None:
@@ -64,6 +66,7 @@ class ClusterSnapshot:
         node_info.change(pod_group, count)
         self._count(pod_group, node_info, count)
         self._changes.append((node_info, pod_group, count, _NO_PODS))
+        self._rules.respect(pod_group)
 
     def fork(self) -> int:
         """Return the current number of changes: the point to which ``revert`` can go back."""
@@ -79,23 +82,23 @@ class ClusterSnapshot:
         undone = self._changes[fork:]
         del self._changes[fork:]
         dropped = {node_info for node_info, pod_group, number, _ in undone if pod_group is None and number > 0}
-        counts_of = self._counts.of
-        for node_info, pod_group, number, pods in reversed(undone):
+        for node_info, pod_group, number, _ in reversed(undone):
             if pod_group is None:
-                self._change_node(node_info, -number, pods)
-                continue
-            if node_info not in dropped:
+                self._change_node(node_info, -number)
+            elif node_info not in dropped:
                 node_info.change(pod_group, -number)
-            for count in counts_of[pod_group]:
-                count.change(node_info, -number)
+                self._count(pod_group, node_info, -number)
 
-    def _change_node(self, node_info: NodeInfo, number: int, pod_groups: Mapping[PodGroup, int]) -> None:
+    def _change_node(self, node_info: NodeInfo, number: int) -> None:
+        """Add a node with its pods (number 1), or remove it (number -1)."""
         if number > 0:
             self.node_infos[node_info.name] = node_info
             for domains in self._counts.domains.values():
                 domains.add_node(node_info)
-        for pod_group, pods in pod_groups.items():
-            self._count(pod_group, node_info, number * pods)
+        counts_of = self._counts.of
+        for pod_group, pods in node_info.pod_groups.items():
+            for count in counts_of[pod_group]:
+                count.change(node_info, number * pods)
         if number < 0:
             for domains in self._counts.domains.values():
                 domains.remove_node(node_info)
@@ -105,16 +108,14 @@ class ClusterSnapshot:
         """Include pods of a group in what other pods depend on. A negative number excludes pods."""
         for count in self._counts.of[pod_group]:
             count.change(node_info, number)
-        if pod_group.needs.anti_affinity:
-            self._rules.respect(pod_group)
 
     def depends_on_others(self, pod_group: PodGroup) -> bool:
         """Return True if placed pods of any group affect where this group fits, apart from the resources they use."""
-        return pod_group.counts_others or (bool(self._rules.anti_terms) and bool(self._rules.of(pod_group)))
+        return pod_group.counts_others or bool(self._rules[pod_group])
 
     def is_repelled_beyond_hosts(self, pod_group: PodGroup) -> bool:
         """Return True if anti-affinity of placed pods keeps the group out of more than a host."""
-        return bool(self._rules.anti_terms) and any(rule.repels_beyond_host for rule in self._rules.of(pod_group))
+        return any(rule.repels_beyond_host for rule in self._rules[pod_group])
 
     def failing_filter(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         """Return why one more pod of a group does not fit a node; None: it fits.
@@ -144,7 +145,7 @@ class ClusterSnapshot:
         for most_cpu, most_memory, plain in classes.plain:
             if not self._accepts(plain[0], node_info):
                 doubtful += plain
-            elif most_cpu > cpu or most_memory > memory or self._rules.anti_terms:
+            elif most_cpu > cpu or most_memory > memory or self._rules.repelling:
                 doubtful += [
                     group
                     for group in plain
@@ -157,7 +158,7 @@ class ClusterSnapshot:
         """Return True if one more pod of a group fits a node that has cpu and memory for it."""
         if not (node_info.shape.accepts.get(pod_group.selects) or self._accepts(pod_group, node_info)):
             return False
-        for rule in self._rules.of(pod_group):
+        for rule in self._rules[pod_group]:
             if rule.room(node_info) < 1:
                 return False
         return pod_group.by_shape or self._room_beside(pod_group, node_info, 1) > 0
@@ -177,7 +178,7 @@ class ClusterSnapshot:
 
     def _rejected_by_others(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         return next(
-            (rule.reason(node_info) for rule in self._rules.of(pod_group) if rule.room(node_info) < 1),
+            (rule.reason(node_info) for rule in self._rules[pod_group] if rule.room(node_info) < 1),
             None,
         )
 
@@ -215,7 +216,7 @@ class ClusterSnapshot:
         """
         cpu, memory, left = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT, wanted
         selects, by_shape = pod_group.selects, pod_group.by_shape
-        rules = self._rules.of(pod_group) if self._rules.anti_terms or not pod_group.is_plain else ()
+        rules = self._rules[pod_group]
         counts = self._counts.of[pod_group]
         for info in node_infos if wanted else ():
             if (

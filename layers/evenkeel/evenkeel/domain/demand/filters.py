@@ -65,10 +65,10 @@ def node_affinity(needs: Needs, labels: Mapping[str, str], name: str) -> Reason 
 
 def node_ports(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
     """Return why a host port is unavailable (plugin nodeports, framework.HostPortInfo)."""
-    used = [port for port, count in node_info.ports.items() if count > 0]
     for port in pod_group.ports:
-        if any(_collide(port, other) for other in used):
-            return Reason.of(Rule.HOST_PORT_TAKEN, port=port.port, protocol=port.protocol)
+        for other, count in node_info.ports.items():
+            if count > 0 and _collide(port, other):
+                return Reason.of(Rule.HOST_PORT_TAKEN, port=port.port, protocol=port.protocol)
     return None
 
 

@@ -19,7 +19,8 @@ Change = tuple[NodeInfo, PodGroup | None, int, Mapping[PodGroup, int]]
 class Count(Protocol):
     """A number of pods that includes each change of the snapshot."""
 
-    matches: Callable[[PodGroup], bool]  # whether the count includes the pods of a group
+    namespace: str | None  # the only namespace whose pods the count may include; None: any
+    matches: Callable[[PodGroup], bool]  # whether the count includes a group's pods, if they are in the namespace
 
     def change(self, node_info: NodeInfo, count: int) -> None:
         """Add matching pods on a node. A negative count removes pods."""
@@ -27,6 +28,8 @@ class Count(Protocol):
 
 class PodCount:
     """The number of matching pods on all nodes."""
+
+    namespace: str | None = None
 
     def __init__(self, matches: Callable[[PodGroup], bool]) -> None:
         self.matches = matches
@@ -40,8 +43,9 @@ class PodCount:
 class TopologyCount:
     """The number of matching pods for each value of a node label."""
 
-    def __init__(self, key: str, matches: Callable[[PodGroup], bool]) -> None:
+    def __init__(self, key: str, namespace: str | None, matches: Callable[[PodGroup], bool]) -> None:
         self.key = key
+        self.namespace = namespace
         self.matches = matches
         self.pods: dict[str, int] = defaultdict(int)
         self.total = 0
@@ -89,12 +93,13 @@ class EligibleDomains:
 class _CountsOf(dict[PodGroup, list[Count]]):
     """For each pod group that was placed so far: those of ``counts`` that include its pods."""
 
-    def __init__(self, counts: Sequence[Count]) -> None:
+    def __init__(self, counts: defaultdict[str | None, list[Count]]) -> None:
         super().__init__()
         self._counts = counts
 
     def __missing__(self, pod_group: PodGroup) -> list[Count]:
-        self[pod_group] = [count for count in self._counts if count.matches(pod_group)]
+        counts = (*self._counts[None], *self._counts[pod_group.namespace])
+        self[pod_group] = [count for count in counts if count.matches(pod_group)]
         return self[pod_group]
 
 
@@ -109,7 +114,7 @@ class TopologyCounts:
     def __init__(self, changes: Sequence[Change], node_infos: Mapping[str, NodeInfo]) -> None:
         self._changes = changes
         self._node_infos = node_infos
-        self._counts: list[Count] = []
+        self._counts: defaultdict[str | None, list[Count]] = defaultdict(list)  # by ``Count.namespace``
         self.of = _CountsOf(self._counts)  # the counts that include a pod group's pods
         self.domains: dict[Hashable, EligibleDomains] = {}  # the snapshot adds and removes their nodes
         # Only a new count needs the number of pods by pod group and node, so it includes the changes then.
@@ -120,9 +125,9 @@ class TopologyCounts:
         """Add a count. It includes the pods that are there already."""
         self._index(self._changes[self._indexed :], 1)
         self._indexed = len(self._changes)
-        self._counts.append(count)
+        self._counts[count.namespace].append(count)
         for pod_group, counts in self.of.items():
-            if count.matches(pod_group):
+            if count.namespace in (None, pod_group.namespace) and count.matches(pod_group):
                 counts.append(count)
                 for node_info, pods in self._placed[pod_group].items():
                     count.change(node_info, pods)

@@ -31,34 +31,37 @@ class TopologyRule(Protocol):
         """Return why the rule rejects the next pod."""
 
 
-class TopologyRules:
-    """The rules of each pod group of a simulation, in the order in which the scheduler evaluates them."""
+class TopologyRules(dict[PodGroup, list[TopologyRule]]):
+    """The rules of each pod group of a simulation, in the order in which the scheduler evaluates them.
+
+    They are the pod group's spread, its affinity and anti-affinity, and the anti-affinity of placed pods.
+    """
 
     def __init__(self, counts: TopologyCounts, namespaces: Namespaces) -> None:
+        super().__init__()
         self._counts = counts
         self._namespaces = namespaces
-        self._repelling: dict[PodGroup, None] = {}  # pod groups with anti-affinity that were placed so far
-        self.anti_terms: list[tuple[PodGroup, PodAffinityTerm]] = []  # their terms
+        self.repelling: dict[PodGroup, None] = {}  # pod groups with anti-affinity that were placed so far
         self._repelled_by: dict[tuple[PodGroup, str], TopologyCount] = {}  # pods of one group, by topology key
-        self._of: dict[PodGroup, tuple[int, list[TopologyRule]]] = {}  # with the number of ``anti_terms`` read
+
+    def __missing__(self, pod_group: PodGroup) -> list[TopologyRule]:
+        rules = self[pod_group] = self._own(pod_group)
+        for other in self.repelling:
+            self._repel(other, pod_group)
+        return rules
 
     def respect(self, pod_group: PodGroup) -> None:
         """Respect the anti-affinity of a pod group from now on, because a pod of it is placed."""
-        if pod_group not in self._repelling:
-            self._repelling[pod_group] = None
-            self.anti_terms += [(pod_group, term) for term in pod_group.needs.anti_affinity]
+        if pod_group.needs.anti_affinity and pod_group not in self.repelling:
+            self.repelling[pod_group] = None
+            for other in self:
+                self._repel(pod_group, other)
 
-    def of(self, pod_group: PodGroup) -> list[TopologyRule]:
-        """Return the rules of a pod group: its spread, its affinity and anti-affinity, and that of placed pods."""
-        known = self._of.get(pod_group)
-        if known is not None and known[0] == len(self.anti_terms):
-            return known[1]
-        read, rules = known or (0, self._own(pod_group))
-        for other, term in self.anti_terms[read:]:
-            if self._applies(term, other.namespace, pod_group):
-                rules.append(_Apart(self._pods_of(other, term.key), Rule.KEPT_AWAY, selects_own=other is pod_group))
-        self._of[pod_group] = len(self.anti_terms), rules
-        return rules
+    def _repel(self, pod_group: PodGroup, other: PodGroup) -> None:
+        """Add the anti-affinity of a placed pod group to the rules of another. Its own rules count its own pods."""
+        for term in pod_group.needs.anti_affinity if other is not pod_group else ():
+            if self._applies(term, pod_group.namespace, other):
+                self[other].append(_Apart(self._pods_of(pod_group, term.key), Rule.KEPT_AWAY))
 
     def _own(self, pod_group: PodGroup) -> list[TopologyRule]:
         rules: list[TopologyRule] = [self._spread(pod_group, constraint) for constraint in pod_group.spread]
@@ -66,7 +69,7 @@ class TopologyRules:
             rules.append(self._affinity(pod_group))
         for term in pod_group.needs.anti_affinity:
             selected = self._selected_by(term, pod_group.namespace)
-            count = TopologyCount(term.key, selected)
+            count = TopologyCount(term.key, pod_group.namespace if _is_local(term) else None, selected)
             self._counts.add(count)
             rules.append(_Apart(count, Rule.KEEPS_AWAY, selects_own=selected(pod_group)))
         return rules
@@ -83,7 +86,8 @@ class TopologyRules:
         def matches_all(other: PodGroup) -> bool:
             return all(selected(other) for selected in selects)
 
-        counts = [TopologyCount(term.key, matches_all) for term in pod_group.needs.affinity]
+        namespace = pod_group.namespace if any(map(_is_local, pod_group.needs.affinity)) else None
+        counts = [TopologyCount(term.key, namespace, matches_all) for term in pod_group.needs.affinity]
         for count in counts:
             self._counts.add(count)
         return _Affinity(counts, selects_own=matches_all(pod_group))
@@ -91,7 +95,9 @@ class TopologyRules:
     def _pods_of(self, pod_group: PodGroup, key: str) -> TopologyCount:
         count = self._repelled_by.get((pod_group, key))
         if count is None:
-            count = self._repelled_by[pod_group, key] = TopologyCount(key, lambda other: other is pod_group)
+            count = self._repelled_by[pod_group, key] = TopologyCount(
+                key, pod_group.namespace, lambda other: other is pod_group
+            )
             self._counts.add(count)
         return count
 
@@ -103,12 +109,17 @@ class TopologyRules:
 
         A term names namespaces, or selects them by label. A term that does neither applies to its own namespace.
         """
-        if not term.namespaces and term.namespace_selector is None:
+        if _is_local(term):
             in_namespace = other.namespace == namespace
         else:
             labels = self._namespaces.get(other.namespace, {})
             in_namespace = other.namespace in term.namespaces or matches(term.namespace_selector, labels)
         return in_namespace and matches(term.selector, other.labels)
+
+
+def _is_local(term: PodAffinityTerm) -> bool:
+    """Return True if a term applies to the namespace of its pod alone."""
+    return not term.namespaces and term.namespace_selector is None
 
 
 # ---------------------------------------------------------------- spread (podtopologyspread/filtering.go:237-357)
@@ -120,9 +131,11 @@ class _Spread:
     repels_beyond_host = False
 
     def __init__(self, pod_group: PodGroup, constraint: TopologySpreadConstraint, domains: EligibleDomains) -> None:
-        self.matches = _spread_matches(pod_group, constraint)
+        self.namespace: str | None = pod_group.namespace
+        self.matches = _spread_matches(constraint)
         self._key, self._max_skew, self._min_domains = constraint.key, constraint.max_skew, constraint.min_domains
         self._own = int(matches(constraint.selector, pod_group.labels))  # what one more pod adds to the skew
+        self._most = self._max_skew + 1 - self._own  # room of an empty domain if others have no pods
         self._counts_own = self.matches(pod_group)  # False: the pods are not counted once they are placed
         self._domain_of, self._nodes = domains.domain_of, domains.nodes
         self._pods: dict[str, int] = {}  # number of matching pods, of the eligible domains that have any
@@ -148,7 +161,7 @@ class _Spread:
         if domain is None:
             return 0
         pods = self._pods.get(domain, 0)
-        room = self._max_skew + 1 - self._own + self._least_elsewhere(pods) - pods
+        room = self._most + self._least_elsewhere(pods) - pods
         return room if self._counts_own or room < 1 else _NO_LIMIT
 
     def _least_elsewhere(self, pods: int) -> int:
@@ -163,7 +176,7 @@ class _Spread:
         least = min(self._levels, default=_NO_LIMIT)
         if pods != least or self._levels[least] > 1:
             return least
-        return min((level for level in self._levels if level != least), default=_NO_LIMIT)
+        return min(self._levels.keys() - {least}, default=_NO_LIMIT)
 
     def reason(self, node_info: NodeInfo) -> Reason:
         domain = node_info.labels.get(self._key)
@@ -174,19 +187,14 @@ class _Spread:
         return Reason.of(Rule.SPREAD_SKEW, key=self._key, domain=domain, skew=skew, max_skew=self._max_skew)
 
 
-def _spread_matches(pod_group: PodGroup, constraint: TopologySpreadConstraint) -> _Matches:
-    """Return a function that is True for the pods that a spread constraint counts.
+def _spread_matches(constraint: TopologySpreadConstraint) -> _Matches:
+    """Return a function that is True for the pods of its pod's namespace that a spread constraint counts.
 
-    These pods are in the namespace of the constraint's pod, match its selector, and are not terminating. With an empty
-    selector, the scheduler counts no pods.
+    These pods match its selector, and are not terminating. With an empty selector, the scheduler counts no pods.
     """
     if not constraint.selector:
         return lambda _: False
-    return lambda other: (
-        other.namespace == pod_group.namespace
-        and not other.is_terminating
-        and matches(constraint.selector, other.labels)
-    )
+    return lambda other: not other.is_terminating and matches(constraint.selector, other.labels)
 
 
 def _eligible_domains(
@@ -231,10 +239,13 @@ class _Affinity:
         self._counts, self._selects_own = counts, selects_own
 
     def room(self, node_info: NodeInfo) -> int:
-        labels = node_info.labels
-        if any(count.key not in labels for count in self._counts):
-            return 0
-        if all(count.pods[labels[count.key]] for count in self._counts):
+        is_accompanied = True
+        for count in self._counts:
+            domain = node_info.labels.get(count.key)
+            if domain is None:
+                return 0
+            is_accompanied = is_accompanied and count.pods[domain] > 0
+        if is_accompanied:
             return _NO_LIMIT
         # Once the first pod is placed, the node's domains have one.
         return _NO_LIMIT if self._selects_own and not any(count.total for count in self._counts) else 0
@@ -250,7 +261,7 @@ class _Affinity:
 class _Apart:
     """A term of anti-affinity, of the pod or against it: no counted pod is in the domain (plugin interpodaffinity)."""
 
-    def __init__(self, count: TopologyCount, rule: Rule, *, selects_own: bool) -> None:
+    def __init__(self, count: TopologyCount, rule: Rule, *, selects_own: bool = False) -> None:
         self._count, self._rule, self._most = count, rule, 1 if selects_own else _NO_LIMIT
         self.repels_beyond_host = count.key != HOSTNAME
 
