@@ -5,7 +5,7 @@ A new machine with a node is a success. A frozen group is not evaluated, because
 update.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -75,14 +75,17 @@ def _observed(pool: AnyPool, check: Check) -> list[tuple[GroupKey, GroupState]]:
         if group.frozen_because is None or group.frozen_because.rule is not Rule.LAUNCHES_UNREAD
     ]
 
-    def others_deliver() -> bool:
-        known = [group for group in groups if not _ended_unseen(pool, group, check)]  # these do not ask for others
-        return any(_delivers(pool, group, _after_check(pool, group, check, lambda: False), check) for group in known)
+    unseen = {group.key for group in groups if _ended_unseen(pool, group, check)}
+    known = [group for group in groups if group.key not in unseen]
+    states = {group.key: _after_check(pool, group, check) for group in known}
+    others_deliver = not unseen or any(_delivers(pool, group, states[group.key], check) for group in known)
+    for group in groups:
+        if group.key in unseen:
+            states[group.key] = _after_check(pool, group, check, others_deliver=others_deliver)
+    return [(group.key, states[group.key]) for group in groups]
 
-    return [(group.key, _after_check(pool, group, check, others_deliver)) for group in groups]
 
-
-def _after_check(pool: AnyPool, group: NodeGroup, check: Check, others_deliver: Callable[[], bool]) -> GroupState:
+def _after_check(pool: AnyPool, group: NodeGroup, check: Check, *, others_deliver: bool = True) -> GroupState:
     stored, now, timeout = check.state, check.now, pool.timeout_of(group)
     before, of_sets = stored.groups.get(group.key, UNKNOWN), _of_sets(group, stored) if group.identity.sets else ()
     after = observe_nodeless(group, observe_reader(pool, group, observe_appliers(group, before)))
@@ -94,6 +97,8 @@ def _after_check(pool: AnyPool, group: NodeGroup, check: Check, others_deliver: 
 
 
 def _ended_unseen(pool: AnyPool, group: NodeGroup, check: Check) -> bool:
+    if group.requested <= group.running:  # most groups
+        return False
     state = check.state.groups.get(group.key, UNKNOWN)
     return ended_unseen(group, state.arrivals, check.now, order_timeout(pool, group, check.now))
 
@@ -118,7 +123,7 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
     of_sets: Sequence[GroupState] = (),
     order_timeout: timedelta | None = None,
     *,
-    others_deliver: Callable[[], bool] = lambda: True,
+    others_deliver: bool = True,
 ) -> GroupState:
     """Return the state after this check. If nothing has changed, this is ``state`` itself.
 
@@ -134,7 +139,7 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
     ):
         return state
     silent = order_timeout or provision_timeout
-    clock, is_late = time_waited(group, state.arrivals, now, silent, others_deliver)
+    clock, is_late = time_waited(group, state.arrivals, now, silent, others_deliver=others_deliver)
     after = observe_running(state, group.delivered, _launched_since(group, state.failure, now), now, backoff)
     if is_late:
         after = record_failure(after, now, *late_failure(group, silent), backoff, overrides=True)
