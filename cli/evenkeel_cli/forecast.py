@@ -25,7 +25,7 @@ from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.console import progress
 from evenkeel_cli.forecast_answers import Foreseen, fleet_json, forecast_json, print_fleet, print_forecast
-from evenkeel_cli.inputs import default_stack, file_name, read_moment, read_text, read_yaml
+from evenkeel_cli.inputs import default_stack, file_name, read_moment, read_text, read_yaml, refuse_two_standard_inputs
 from evenkeel_cli.objects import read_objects
 from evenkeel_cli.simulation.forecast import foresee
 from evenkeel_cli.simulation.loss import Loss, zones_of
@@ -127,15 +127,10 @@ def _check(inputs: Inputs) -> None:
         "name what to read by one of -f FILE, --context NAME (or --kubeconfig FILE), --auto-scaling or "
         "--stack NAME": not (inputs.stack or inputs.everything)
         and sum((bool(inputs.file), is_live, inputs.auto_scaling)) != 1,
-        "standard input is named more than once: it can be read only once": [
-            *inputs.file,
-            inputs.record,
-            inputs.state,
-        ].count("-")
-        > 1,
     }
     if found := [fault for fault, is_found in faults.items() if is_found]:
         fail(found[:1])
+    refuse_two_standard_inputs(*inputs.file, inputs.record, inputs.state)
 
 
 # Inputs

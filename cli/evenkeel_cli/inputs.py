@@ -43,6 +43,12 @@ def refuse_empty(name: str) -> None:
         raise ConfigError(["a file is '': name it, or - for standard input"])
 
 
+def refuse_two_standard_inputs(*names: str | None) -> None:
+    """Raise ConfigError if several of these files are standard input."""
+    if names.count("-") > 1:
+        raise ConfigError(["standard input is named more than once: it can be read only once"])
+
+
 def read_text(name: str) -> str:
     """Return a file's text; ``-`` is standard input. Raises ConfigError."""
     refuse_empty(name)

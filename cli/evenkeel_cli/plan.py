@@ -33,6 +33,7 @@ from evenkeel_cli.inputs import (
     read_namespaces,
     read_text,
     read_yaml,
+    refuse_two_standard_inputs,
 )
 from evenkeel_cli.objects import objects_of, read_objects
 from evenkeel_cli.plan_tables import group_names, print_plan, print_pools
@@ -89,8 +90,7 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     if cluster is not None and record is not None:
         fail(["--cluster and --record both name the cluster's record: leave one out"])
     record = cluster if record is None else record
-    if [*file, record, state].count("-") > 1:
-        fail(["standard input is named more than once: it can be read only once"])
+    refuse_two_standard_inputs(*file, record, state)
     policy = _WITHOUT if record is None else read_model(ClusterFile, read_yaml(record), file_name(record))
     if namespace is not None:
         if file:

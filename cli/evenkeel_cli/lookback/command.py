@@ -10,7 +10,7 @@ import typer
 from evenkeel.domain.model.values import quote
 from evenkeel_cli.auto_scaling import own_session
 from evenkeel_cli.console import progress, terminal
-from evenkeel_cli.inputs import file_name, read_moment, read_text
+from evenkeel_cli.inputs import file_name, read_moment, read_text, refuse_two_standard_inputs
 from evenkeel_cli.lookback.auto_scaling import LONGEST, Answers, read_history
 from evenkeel_cli.lookback.history import History
 from evenkeel_cli.lookback.live import SlowReader, read_live
@@ -91,8 +91,7 @@ def _read(inputs: Inputs) -> History:
         reader = SlowReader(own_session(inputs.role_arn), inputs.rate)
         cache = Path(inputs.cache) if inputs.cache else None
         return read_history(read_live(reader, inputs.days, cache, now), inputs.days, now)
-    if [*inputs.file].count("-") > 1:
-        fail([f"{quote('-')} is given more than once: standard input can be read only once"])
+    refuse_two_standard_inputs(*inputs.file)
     files = [(file_name(file), read_text(file)) for file in inputs.file]
     if of_prometheus := [file for file in files if is_answer(file[1])]:
         objects = [file for file in files if file not in of_prometheus]
