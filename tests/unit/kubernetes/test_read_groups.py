@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.planning import reference_work
+from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys
 from evenkeel.adapters.kubernetes.owners.cluster_topology import ClusterTopology
@@ -25,6 +28,7 @@ from tests.builders import group, json_values
 from tests.fakes import NOW
 from tests.objects import ZONES, Object, machine
 from tests.parts import replace
+from tests.unit.rebalancing.test_plan_cost import instructions
 
 
 def read_machine(flavour: str, item: Object) -> Machine:
@@ -704,3 +708,18 @@ class TestFaults:
         found, skipped = read_groups(Listing(flavour=FLAVOURS[flavour], objects={item["kind"]: [item]}))
         assert len(found) + len(skipped) == 1
         read_machine(flavour, item)
+
+
+# Instructions to read a group, of 1,000 in the reference work (``reference_work``), as last recorded.
+COST = {"gardener": 157, "cluster-api": 150, "openshift": 148}
+
+
+@pytest.mark.parametrize("flavour", list(FLAVOURS))
+def test_a_group_costs_no_more_than_recorded_to_read(flavour: str) -> None:
+    def read_list(number: int) -> int:
+        items = [objects.MAKE[flavour](ZONES[0], 1, pool=f"p{each}", bounds=(0, 4)) for each in range(number)]
+        received = ReceivedList("GET /x of demo", (json.dumps({"items": items}).encode(),), whole=False)
+        return instructions(lambda: read(flavour, *received.objects()))
+
+    cost = (read_list(30) - read_list(10)) / 20 / (instructions(partial(reference_work, 50)) / 1_000)
+    assert cost <= 1.25 * COST[flavour]
