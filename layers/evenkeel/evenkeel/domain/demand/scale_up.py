@@ -262,11 +262,30 @@ class _ScaleUp:
                 break
             if any(self._option(first).placed for first in self._first_pools[pool.pool]):
                 continue
-            option = self._option(pool)
+            option = self._option(pool, self._most_nodes(pool, requests, best[0][1]) if best is not None else None)
             key = self._rank[pool.pool], option.waste, pool.pool
             if option.placed and (best is None or key < best[0]):
                 best = key, pool
         return best[1] if best is not None else None
+
+    def _most_nodes(self, pool: PoolOffer, requests: Counts, waste: Fraction) -> int | None:
+        """Return the most nodes that a pool's option may have if it wastes no more than this; None: unknown."""
+        shares = self._shares(pool, requests)
+        return int(shares / (2 - waste)) if shares and waste < 2 else None
+
+    def _shares(self, pool: PoolOffer, requests: Counts) -> Fraction:
+        """Return the requests as shares of the pool's smallest new node, cpu and memory added up; 0: unknown.
+
+        So n new nodes waste at least 2 - shares / n.
+        """
+        templates = [self._templates[offer.group].node for offer in pool.groups if offer.group in self._templates]
+        shares = Fraction(0)
+        for name in (CPU, MEMORY):
+            least = min((counts(template.capacity).get(name, 0) for template in templates), default=0)
+            if least <= 0:
+                return Fraction(0)
+            shares += Fraction(requests[name], least)
+        return shares
 
     def _least_waste(self, pool: PoolOffer, requests: Counts, certain: CertainPods) -> float | Fraction:
         """Return a lower bound of the waste of a pool's option; minus infinity: unknown.
@@ -277,7 +296,7 @@ class _ScaleUp:
         """
         if self._orders[pool.pool].node_infos or not all(offer.group in self._templates for offer in pool.groups):
             return _UNKNOWN
-        nodes, waste = 0, Fraction(0)
+        nodes = 0
         templates = [self._templates[offer.group].node for offer in pool.groups]
         placed, fit_all = certain.requests(certain.spanned(templates), self._rejections[pool.pool], len(pool.groups))
         for name in (CPU, MEMORY):
@@ -286,12 +305,8 @@ class _ScaleUp:
                 nodes = max(nodes, -(-placed[name] // largest))
         rooms = [offer.room for offer in pool.groups if offer.room > 0]
         nodes = min(nodes, pool.room, sum(rooms) if fit_all else min(rooms, default=0), self._nodes_left)
-        for name in (CPU, MEMORY):
-            total = nodes * min((counts(template.capacity).get(name, 0) for template in templates), default=0)
-            if total <= 0:
-                return _UNKNOWN
-            waste += 1 - Fraction(requests[name], total)
-        return waste
+        shares = self._shares(pool, requests)
+        return 2 - shares / nodes if shares and nodes > 0 else _UNKNOWN
 
     def retry(self) -> None:
         """Order at most one more node in each pool for pods that earlier nodes did not help.
@@ -423,17 +438,23 @@ class _ScaleUp:
 
     # ---------------------------------------------------------------- first fit, the largest first
 
-    def _option(self, pool: PoolOffer) -> _Option:
-        """Return the new nodes that a pool would get for the remaining pods. It is cached until it may change."""
+    def _option(self, pool: PoolOffer, most_nodes: int | None = None) -> _Option:
+        """Return the new nodes that a pool would get for the remaining pods. It is cached until it may change.
+
+        If they are more than ``most_nodes``, the option is incomplete, and not cached.
+        """
         option = self._options.get(pool.pool)
         if option is None:
             fork = self._snapshot.fork()
-            option, _ = self._pack(pool, self._candidates(pool))
+            option, added = self._pack(pool, self._candidates(pool), most_nodes)
             self._snapshot.revert(fork)
-            self._options[pool.pool] = option
+            if most_nodes is None or len(added) <= most_nodes:
+                self._options[pool.pool] = option
         return option
 
-    def _pack(self, pool: PoolOffer, pod_groups: Sequence[PodGroup]) -> tuple[_Option, list[NodeInfo]]:
+    def _pack(
+        self, pool: PoolOffer, pod_groups: Sequence[PodGroup], most_nodes: int | None = None
+    ) -> tuple[_Option, list[NodeInfo]]:
         """Place the remaining pods on new nodes of one pool, as far as its room allows, and also return these nodes.
 
         If a pod's affinity requires pods that are placed later, the pod is placed in the next round.
@@ -451,6 +472,8 @@ class _ScaleUp:
             others=[node_info for node_info in self._open_nodes if node_info not in own],
         )
         for start in range(0, len(pod_groups), _BATCH):
+            if most_nodes is not None and len(packing.added) > most_nodes:
+                break
             batch = pod_groups[start : start + _BATCH]
             packing.new = self._not_full(packing.new)
             packing.roomy = _with_room(packing.new, _least(batch))
