@@ -153,4 +153,4 @@ def test_a_requested_pass_ends_after_its_time(hours: int) -> None:
 def test_runs_that_die_lose_no_node_and_drain_none_before_its_successor_runs(hostile: bool, worlds: int) -> None:
     stories = {seed: ConvergenceStory(seed, hostile=hostile) for seed in range(worlds)}
     assert {seed: wrong for seed, story in stories.items() if (wrong := story.play())} == {}
-    assert sum(story.world.moved for story in stories.values()) > worlds
+    assert sum(story.world.moved for story in stories.values()) > worlds / 2

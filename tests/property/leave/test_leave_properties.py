@@ -57,7 +57,7 @@ def test_an_undisturbed_leave_empties_the_zone_at_its_rate_and_rests(
 def test_no_node_goes_before_its_successor_runs_and_none_while_another_zone_fails(hostile: bool, worlds: int) -> None:
     stories = {seed: ConvergenceStory(seed, hostile=hostile, leaves=True) for seed in range(worlds)}
     assert {seed: wrong for seed, story in stories.items() if (wrong := story.play())} == {}
-    assert sum(story.world.moved for story in stories.values()) > worlds
+    assert sum(story.world.moved for story in stories.values()) > worlds / 2
 
 
 hours = st.integers(0, 23)
