@@ -301,7 +301,7 @@ def demand_crashes(worlds: int = 10_000, first: int = 0) -> Rows:
 
 
 def convergence_crashes(worlds: int = 10_000, first: int = 0, hostile: bool = False) -> Rows:
-    """Play converging pools whose runs die at random steps; hostile: with an autoscaler."""
+    """Play converging pools whose runs die at random steps; hostile: with an autoscaler, an operator and refusals."""
 
     def play(seed: int) -> tuple[str, Counter[str]]:
         story = stories.ConvergenceStory(seed, hostile=hostile)

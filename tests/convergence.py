@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from hypothesis import strategies as st
-
 from evenkeel.domain.model.choices import Level
-from evenkeel.domain.model.convergence import ConvergenceState, ConvergePolicy, Deleting, Draining
+from evenkeel.domain.model.convergence import ConvergenceState, ConvergePolicy
 from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
@@ -136,28 +134,11 @@ class PlayedPool:
             if machine.has_node and not machine.deleting
         )
 
-    def happens(self, what: str, number: int, seconds: int) -> None:
-        """Let something happen in a zone. A run drains one node at most, and none before its successor runs."""
-        running, going = self.running, self.going
-        zones = list(self.groups)
-        HAPPENINGS[what](self, zones[number % len(zones)], seconds)
-        if what in RUNS and self.going - going:
-            assert len(self.going - going) == 1
-            step = self.memory.step
-            assert isinstance(step, Deleting | Draining)
-            destination = next(zone for zone in zones if str(self.groups[zone].key) == step.order.destination)
-            assert running[zones.index(destination)] >= step.order.target_replicas
-
     def fences(self, zones: Mapping[str, datetime]) -> None:
         """Let an operator state the outages of these zones, and no others."""
         self.state = replace(self.state, zones=zones)
 
-    def scale_by(self, zone: str, more: int) -> None:
-        """Let an autoscaler scale, within the bounds."""
-        low, high = self.bounds(zone)
-        self.scale(zone, min(max(self.groups[zone].requested + more, low), high))
-
-    def check(self, seconds: float = 0, *, dies_after: int | None = None, closes: bool = True) -> PoolPlan:
+    def check(self, seconds: float = 0, *, dies_after: int | None = None) -> PoolPlan:
         """A run after so many seconds; ``dies_after`` so many patches, 0: once it is written down what is to come."""
         self.now += timedelta(seconds=seconds)
         workload = self.workload(self) if self.workload else None
@@ -172,7 +153,7 @@ class PlayedPool:
         writes = in_safe_order(pool.changes)
         for written in writes[:dies_after]:
             self._write(written, id)
-        if closes and (dies_after is None or dies_after >= len(writes)):
+        if dies_after is None or dies_after >= len(writes):
             self._remember(pool.id, closed(pool, self.state.pools[pool.id]))
         return pool
 
@@ -239,39 +220,3 @@ class PlayedPool:
                     if each.name not in going or each.has_node
                 ],
             )
-
-
-RUNS = ("check", "die", "unclosed")
-HAPPENINGS: Mapping[str, Callable[[PlayedPool, str, int], object]] = {
-    "check": lambda pool, _, seconds: pool.check(seconds),
-    "die": lambda pool, _, seconds: pool.check(seconds, dies_after=seconds % 2),
-    "unclosed": lambda pool, _, seconds: pool.check(seconds, closes=False),
-    "boot": lambda pool, zone, _: pool.boot(zone),
-    "drain": lambda pool, zone, _: pool.drain(zone),
-    "fail": lambda pool, zone, _: pool.fail(zone),
-    "outage": lambda pool, zone, seconds: pool.fences({zone: pool.now + timedelta(seconds=seconds)}),
-    "well": lambda pool, _, __: pool.fences({}),
-    "grow": lambda pool, zone, _: pool.scale_by(zone, 1),
-    "shrink": lambda pool, zone, _: pool.scale_by(zone, -1),
-}
-
-
-def happenings(seconds: int, *more: str) -> st.SearchStrategy[list[tuple[str, int, int]]]:
-    """Return what happens to a pool, each with the number of a zone and at most so many seconds."""
-    what = st.sampled_from(["check", "check", "boot", *HAPPENINGS, *more])
-    return st.lists(st.tuples(what, st.integers(0, 3), st.integers(1, seconds)), max_size=60)
-
-
-def play_with_deaths(
-    calm: PlayedPool, crashed: PlayedPool, minutes: int, *, at: int, patches: int, closes: bool
-) -> None:
-    """Play both pools. In one of ten minutes, a run of the second pool dies after so many patches."""
-    for number in range(minutes):
-        for pool in (calm, crashed):
-            if pool is crashed and number % 10 == at:
-                pool.check(30, dies_after=patches, closes=closes)
-                pool.check(30)
-            else:
-                pool.check(60)
-            pool.boot()
-            pool.drain()

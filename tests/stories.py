@@ -14,7 +14,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.convergence import Deleting, Draining, Starting, Step
-from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.groups import NodeGroup, State
+from evenkeel.domain.model.policy import Leave
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import FIRST_MINUTES, ZONE, NodeSelectorTerm, Requirement, Workload
 from evenkeel.state_records import ZoneRecord, ZoneStatement
@@ -24,6 +25,7 @@ from tests.workloads import EVERYTHING, template
 from tests.world import CORES, HOUR, MINUTE, App, Happening, Script, Shape, World, dying
 
 LABEL = {"disk": "fast"}
+REFUSES = "a zone refuses machines, or no longer"
 W = TypeVar("W", bound=World)
 
 
@@ -279,7 +281,7 @@ def _kubelet_returns(world: Broken, _: random.Random) -> bool:
     return bool(late)
 
 
-def _zone_refuses(world: Broken, chance: random.Random) -> None:
+def _zone_refuses(world: World, chance: random.Random) -> None:
     world.refusing ^= {_any_zone(world, chance)}
 
 
@@ -309,7 +311,7 @@ class BrokenStory(Story[Broken]):
                 Happening("nodes flap", _nodes_flap, 2),
                 Happening("a kubelet comes back late", _kubelet_returns),
                 Happening("demand changes", _other_pods),
-                Happening("a zone refuses machines, or no longer", _zone_refuses),
+                Happening(REFUSES, _zone_refuses),
             ],
             quiet=15,
         )
@@ -503,6 +505,13 @@ class Converging(World):
         self.paid_unseen: str | None = None  # the group of that node, until a run has read it
         self.marked_by_others: set[str] = set()
         self.unseen: set[str] = set()  # groups to which the autoscaler has added nodes that no run has found running
+        self.left = ""  # the zone that an operator leaves
+
+    def leave(self, zone: str | None) -> None:
+        stored, self.left = self.store.load("demo"), zone or ""
+        leave = Leave(zone=zone, at=self.clock.now()) if zone else None
+        control = stored.control.model_copy(update={"leave": leave})
+        self.store.save_record(stored.record, control, stored.versions)
 
     def groups(self) -> dict[str, NodeGroup]:
         """Return the groups with the nodes that stay."""
@@ -514,13 +523,21 @@ class Converging(World):
         pools = self.store.load("demo").state.pools.values()
         return next((pool.convergence.step for pool in pools), None)
 
+    def begun(self) -> set[datetime]:
+        """Return when the steps of the last hour began."""
+        return {at for pool in self.store.load("demo").state.pools.values() for at in pool.convergence.begun}
+
     def run(self, life: Life | None = None) -> RunSummary | None:
         """One run. It removes one running node at most, and only where the zone of its successor has one more."""
-        before = self.groups()
+        before, begun = self.groups(), self.begun()
         summary = super().run(life)
         if summary is not None:
             self.unseen -= {key for key, each in before.items() if each.running >= each.requested}
             self.paid_unseen = None
+        if self.left and summary is not None and summary.plan is not None and self.begun() - begun:
+            groups = summary.plan.pools[0].groups
+            if any(each.state is State.FENCED and each.group.identity.zone != self.left for each in groups):
+                self.faults.append("a step of a leave begun while another zone fails")
         after = self.groups()
         if sum(each.requested for each in after.values()) > self.expected + 1:
             self.faults.append("more than one node above what was")
@@ -528,7 +545,7 @@ class Converging(World):
         self.moved += len(gave)
         if len(gave) > 1:
             self.faults.append("two nodes removed at once")
-        step = self.step if gave else None
+        step = self.step
         if gave and (step is None or before[step.order.destination].running < step.order.target_replicas):
             self.faults.append("a node removed before its successor ran")
         return summary
@@ -581,14 +598,21 @@ def _operator_states_outage(world: Converging, chance: random.Random) -> None:
     world.store.save_zone("demo", "-", _any_zone(world, chance), ZoneRecord(statements={"operator": stated}), versions)
 
 
-class ConvergenceStory(Story[Converging]):
-    """Workers die, and machines boot and drain when they like; hostile: an autoscaler and an operator act as well."""
+def _operator_leaves(world: Converging, _: random.Random) -> None:
+    world.leave(None if world.left else "a")
 
-    def __init__(self, seed: int, *, hostile: bool) -> None:
+
+class ConvergenceStory(Story[Converging]):
+    """Workers die, and machines boot and drain when they like.
+
+    ``hostile``: zones refuse machines, and an autoscaler and an operator act as well. ``leaves``: zone a is left.
+    """
+
+    def __init__(self, seed: int, *, hostile: bool, leaves: bool = False) -> None:
         super().__init__(seed)
         chance = self.chance
         nodes = [chance.randint(0, 6) for _ in range(chance.randint(2, 4))]
-        self.autoscaler = chance.choice(["cluster-autoscaler", "none"])
+        self.autoscaler, self.hostile, self.leaves = chance.choice(["cluster-autoscaler", "none"]), hostile, leaves
         self.world = Converging(
             nodes,
             maximum=max(sum(nodes) + chance.randint(0, 4), 1),
@@ -596,17 +620,23 @@ class ConvergenceStory(Story[Converging]):
             takes=timedelta(0),
             mark_is_ours=chance.random() < 0.5,
             autoscaler=self.autoscaler,
+            level="off" if leaves else "converge",
             seed=seed,
         )
         happenings = [Happening("an operator states an outage", _operator_states_outage)]
+        if chance.random() < 0.5:
+            happenings.append(Happening(REFUSES, _zone_refuses))
         if self.autoscaler != "none":
             happenings.append(Happening("an autoscaler scales", _autoscaler_scales, 2))
+        if leaves:
+            happenings.append(Happening("an operator leaves the zone, or goes back", _operator_leaves))
         self.script = Script(happenings if hostile else [], quiet=8)
 
     def play(self) -> list[str]:
         """Up to half an hour in which anything may happen, and then peace. Return what is wrong."""
         world, chance = self.world, self.chance
         shop = world.apps["shop"]
+        world.leave("a" if self.leaves else None)
         world.run()
         world.pass_time(11 * MINUTE)
         for _ in range(chance.randint(4, 24)):
@@ -616,22 +646,30 @@ class ConvergenceStory(Story[Converging]):
             world.pass_time(timedelta(seconds=75))
             self.script.next(world, chance)
         world.takes, shop.budget = timedelta(0), None
-        for _ in range(70):
+        world.refusing.clear()
+        world.leave("a" if self.leaves else None)
+        for _ in range(280):
             if not self._wrong():
                 break
             world.live(1, timedelta(seconds=75))
-        world.live(10, timedelta(seconds=75))
+        world.leave(None)
+        world.live(16, timedelta(seconds=75))
         return [*world.faults, *world.left_open(world.marked_by_others), *self._wrong()]
 
     def _wrong(self) -> list[str]:
-        world, counts = self.world, self.world.requested().values()
-        found = [] if sum(counts) == world.expected else [f"{sum(counts)} nodes in place of {world.expected}"]
-        if world.step is not None:
-            found.append("a step is open")
+        world, counts = self.world, self.world.requested()
         pools = world.store.load("demo").state.pools.values()
-        may_move = sum(counts) < world.maximum and all(pool.convergence.held_until is None for pool in pools)
-        if max(counts) - min(counts) > 1 and may_move:
-            found.append(f"the pool is left uneven: {world.requested()}")
+        found = ["a step is open"] if any(pool.convergence.step for pool in pools) else []
+        # What a zone refuses is released, and an autoscaler orders it again.
+        counts_fewer = self.autoscaler != "none" and self.happened[REFUSES] > 0
+        if sum(counts.values()) != world.expected and not counts_fewer:
+            found.append(f"{sum(counts.values())} nodes in place of {world.expected}")
+        is_held = any(pool.convergence.held_until for pool in pools)
+        if is_held and not self.hostile:
+            found.append("a death holds the pool")
+        is_over = counts["a"] == 0 if self.leaves else max(counts.values()) - min(counts.values()) < 2
+        if not is_over and not is_held and sum(counts.values()) < world.maximum:
+            found.append(f"the pool is left uneven: {counts}")
         return found
 
 

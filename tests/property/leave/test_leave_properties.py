@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.domain.leave.model import last_start
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.convergence import BUDGET, ConvergePolicy, Window
-from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.policy import Leave
-from evenkeel.domain.model.states import ClusterState
 from tests.builders import NOW
-from tests.convergence import PlayedPool, convergence, happenings, play_with_deaths
+from tests.convergence import PlayedPool, convergence
 from tests.parts import replace
+from tests.stories import ConvergenceStory
 
 counts = st.lists(st.integers(0, 4), min_size=2, max_size=4)
 rates = st.none() | st.integers(1, 4)
@@ -53,44 +53,11 @@ def test_an_undisturbed_leave_empties_the_zone_at_its_rate_and_rests(
     assert pool.state == before
 
 
-@given(counts, rates, happenings(1800, "back"))
-def test_no_node_goes_before_its_successor_runs_and_none_while_another_zone_fails(
-    nodes: list[int], rate: int | None, happens: list[tuple[str, int, int]]
-) -> None:
-    maximum = sum(nodes) + 3
-    pool = leaving(nodes, maximum, rate)
-    pool.check()
-    for what, number, seconds in happens:
-        if what == "back":
-            pool.policy = replace(pool.policy, leave=None if pool.policy.leave else LEAVE)
-            continue
-        steps = pool.memory.begun
-        pool.happens(what, number, seconds)
-        assert sum(pool.requested) <= maximum
-        fails = any(each.state is State.FENCED for each in pool.last.groups if each.group.identity.zone != "a")
-        assert not (fails and pool.policy.leave and set(pool.memory.begun) - set(steps))
-    # Left alone from here on, it ends: the zone is empty, and once the leave has ended, every step is over.
-    pool.state = ClusterState(
-        pools={
-            id: replace(each, convergence=replace(each.convergence, held_until=None))
-            for id, each in pool.state.pools.items()
-        }
-    )
-    pool.policy = replace(pool.policy, leave=LEAVE)
-    pool.live(200 + 25 * pool.requested[0])
-    assert pool.requested[0] == 0 or pool.memory.held_until is not None
-    pool.policy = replace(pool.policy, leave=None)
-    pool.live(20)
-    assert pool.memory.step is None
-
-
-@settings(max_examples=settings().max_examples // 3)
-@given(counts, st.integers(0, 9), st.integers(0, 3), st.booleans())
-def test_a_run_that_dies_changes_no_result(nodes: list[int], at: int, patches: int, closes: bool) -> None:
-    calm, crashed = (leaving(nodes, 60, None, per_hour=60) for _ in range(2))
-    play_with_deaths(calm, crashed, 60, at=at, patches=patches, closes=closes)
-    assert sum(crashed.requested) == sum(calm.requested) == sum(nodes)
-    assert (crashed.requested[0], crashed.memory.step) == (0, None)
+@pytest.mark.parametrize(("hostile", "worlds"), [(True, 30), (False, 15)])
+def test_no_node_goes_before_its_successor_runs_and_none_while_another_zone_fails(hostile: bool, worlds: int) -> None:
+    stories = {seed: ConvergenceStory(seed, hostile=hostile, leaves=True) for seed in range(worlds)}
+    assert {seed: wrong for seed, story in stories.items() if (wrong := story.play())} == {}
+    assert sum(story.world.moved for story in stories.values()) > worlds / 2
 
 
 hours = st.integers(0, 23)
