@@ -164,7 +164,7 @@ class _Packing:
     rejections: Mapping[PodGroup, Mapping[GroupKey, Reason]]  # ``_ScaleUp._rejections`` of the pool
     sizes: list[tuple[int, int]]  # number of nodes of each group, and the group's position in ``offers``; sorted
     room: int  # number of nodes that the pool may still get
-    new: list[NodeInfo]  # the pool's new nodes, without full nodes
+    new: list[NodeInfo]  # the pool's new nodes
     others: list[NodeInfo]  # all other nodes, without full nodes
     roomy: list[NodeInfo] = field(default_factory=list)  # those of ``new`` that may have room for the next pods
     added: list[NodeInfo] = field(default_factory=list)  # the nodes that the packing added
@@ -468,14 +468,13 @@ class _ScaleUp:
                 (offer.requested + order.nodes[offer.group], position) for position, offer in enumerate(offers)
             ),
             room=min(self._nodes_left, pool.room - order.nodes.total()),
-            new=self._not_full(order.node_infos),
+            new=list(order.node_infos),
             others=[node_info for node_info in self._open_nodes if node_info not in own],
         )
         for start in range(0, len(pod_groups), _BATCH):
             if most_nodes is not None and len(packing.added) > most_nodes:
                 break
             batch = pod_groups[start : start + _BATCH]
-            packing.new = self._not_full(packing.new)
             packing.roomy = _with_room(packing.new, _least(batch))
             for pod_group in batch:
                 if placed := self._place(pod_group, self._open[pod_group], packing):
