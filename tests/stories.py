@@ -533,6 +533,7 @@ class Converging(World):
         summary = super().run(life)
         if summary is not None:
             self.unseen -= {key for key, each in before.items() if each.running >= each.requested}
+        if summary is not None or self.step is None:  # a run that died may have ended the step before
             self.paid_unseen = None
         if self.left and summary is not None and summary.plan is not None and self.begun() - begun:
             groups = summary.plan.pools[0].groups
