@@ -25,14 +25,17 @@ from tests.timed import worker
 
 
 def killed(at: int, how: How, behavior: Behavior) -> tuple[Stage, Stack, Life]:
-    """Kill a run at one call of AWS or of the decisions. From then on, it reaches neither AWS nor the table."""
+    """Kill a run at one call of AWS or of the decisions, or lose its answer.
+
+    A killed run reaches neither AWS nor the table from then on.
+    """
     stage, _ = outage(dry_run=False)
     stage.api.behavior.become(behavior)
     life = Life(at=at, how=how)
     stage.clusters.wrap = lambda client: MortalClient(client, life)
     stage.clusters.wrap_store = lambda store: MortalPort(store, life, "decisions", StateUnavailableError)
     table = MortalPort(stage.store, life, "table", StateUnavailableError, only=("give_back_lease",))
-    with suppress(KilledError):
+    with suppress(KilledError, StateUnavailableError):
         worker(table, stage.clusters, stage.clock, stage.queue)("demo", "a test", plenty)
     stage.clusters.wrap = stage.clusters.wrap_store = lambda same: same
     return stage, Stack(store=stage.store, clock=stage.clock, clusters=stage.clusters), life  # type: ignore[arg-type]
@@ -104,6 +107,20 @@ def test_it_is_ended_whatever_an_operator_does_next(
         assert stage.store.load("demo").unfinished == (), place
         count += 1
     assert count > 4
+
+
+def test_it_is_ended_if_the_answer_is_lost_that_its_begin_is_stored() -> None:
+    _, _, life = killed(-1, How.LOST, Behavior())
+    count = 0
+    for at in [number for number, step in enumerate(life.steps) if step == "decisions.save"]:
+        stage, stack, _ = killed(at, How.LOST, Behavior())
+        pause(stage, stack)
+        left = [name for name in stage.api.groups.by_name if '"unfinished"' in stage.decision(name)]
+        check(stage, stack, 3)
+        assert not [name for name in left if '"unfinished"' in stage.decision(name)], at
+        assert stage.store.load("demo").unfinished == ()
+        count += len(left)
+    assert count
 
 
 def test_a_paused_cluster_is_left_alone_once_it_is_ended() -> None:

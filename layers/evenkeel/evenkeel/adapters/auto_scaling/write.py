@@ -62,6 +62,7 @@ from evenkeel.application.errors import (
     ForbiddenError,
     RejectedError,
     StateConflictError,
+    StateUnavailableError,
     TooLateError,
 )
 from evenkeel.domain.model.groups import Bounds
@@ -258,7 +259,12 @@ class GroupWriter:
         if change.may_terminate and not self.api.may_begin(_CALLS_SUSPENDED):
             raise TooLateError(f"{self._place(member)}: too little time is left to end a write")
         suspends, since = change.may_terminate or earlier, suspends_since(change.former)
-        self._save(name, begun(decision, change.before, writer=self.writer, suspends=suspends, since=since))
+        unfinished = begun(decision, change.before, writer=self.writer, suspends=suspends, since=since)
+        try:
+            self._save(name, unfinished)
+        except StateUnavailableError:  # it may be stored, so the next run looks
+            self.decisions[name] = unfinished
+            raise
         return earlier and not change.may_terminate
 
     def _end(self, name: str, decision: str, bounds: Bounds, *, at: datetime | None = None) -> None:
