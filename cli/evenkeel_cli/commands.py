@@ -852,8 +852,10 @@ def discover_auto_scaling(
 app.add_typer(discover, name="discover", rich_help_panel=_CLUSTERS)
 
 
+_ALL = app.registered_commands, app.registered_groups
+
+
 def keep_named(words: Sequence[str]) -> None:
     """Keep only the command that these words name, so that typer builds no other; all, if the first word names none."""
-    named = [each for each in app.registered_commands if each.callback and [_name_of(each.callback)] == words[:1]]
-    if named:
-        app.registered_commands, app.registered_groups = named, []
+    named = [each for each in _ALL[0] if each.callback and [_name_of(each.callback)] == words[:1]]
+    app.registered_commands, app.registered_groups = (named, []) if named else _ALL
