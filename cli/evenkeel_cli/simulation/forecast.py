@@ -332,7 +332,10 @@ class Forecast(Run):
     def _new_evenkeel(self) -> Evenkeel:
         fields = {name: getattr(self._policy, name) for name in ClusterPolicy.model_fields}
         fields |= {"id": CLUSTER, "access": KubeconfigAccess(kind="kubeconfig", secret=CLUSTER), "dry_run": False}
-        fields["workload"] = WorkloadEntry(access=SameAccess(kind="same")) if self.world.pods is not None else None
+        if self.world.pods is None:  # then no demand is known
+            fields |= {"workload": None, "demand": None}
+        else:
+            fields["workload"] = WorkloadEntry(access=SameAccess(kind="same"))
         record = ClusterRecord.model_construct(**fields)
         evenkeel = _Evenkeel(self.world, record, self._check_in, self._state)
         if self.world.pods is not None:

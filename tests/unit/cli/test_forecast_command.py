@@ -141,8 +141,9 @@ def groups_of(tmp_path: Path, *, count: int, zones: str = "abc", most: int = 12,
     return ["-f", str(file), "--record", str(record), "--now", "2026-01-02T00:00:00Z", "--zone", "a"]
 
 
-def test_without_pods_the_forecast_is_about_nodes(tmp_path: Path) -> None:
-    files = groups_of(tmp_path, count=2, autoscaler="none", on_failure="move")
+@pytest.mark.parametrize("demand", ["off", "advise", "full"])
+def test_without_pods_the_forecast_is_about_nodes(tmp_path: Path, demand: str) -> None:
+    files = groups_of(tmp_path, count=2, autoscaler="none", on_failure="move", demand=demand)
 
     document = json.loads(forecast(*files, "-o", "json").stdout)
 
