@@ -21,7 +21,6 @@ from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import Bounds, GroupKey, GroupTemplate, NodeGroup, PoolId, State
 from evenkeel.domain.model.observations import MachineNode
 from evenkeel.domain.model.plans import Plan
-from evenkeel.domain.model.provision_times import SHORTEST
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import HOSTNAME, ZONE, Node, Pod, Workload
 from evenkeel.domain.plan import plan
@@ -274,7 +273,6 @@ class _Evenkeel(Evenkeel):
         # groups fixed, or returns nodes from fallbacks.
         connects = policy.demand is not DemandStage.OFF or policy.pins_fenced
         self._may_rest = not connects and not any(pool.first_pools for pool in pools)
-        self._shortest = min([SHORTEST, *(pool.settings.provision_timeout for pool in pools)])
 
     def check(self) -> Plan:
         """Perform one run of the pools that do not rest."""
@@ -292,14 +290,11 @@ class _Evenkeel(Evenkeel):
         return planned
 
     def _facts_of_pool(self, id: PoolId, groups: Sequence[Group]) -> object:
-        """Return what a plan of the pool depends on; None: also on the time, because a node may be late."""
-        now = self.now()
-        lacking = [group for group in groups if group.requested != group.running]
-        machines = [machine for group in lacking for machine in self._world.machines_of(group)]
-        if any(not machine.has_node and machine.is_overdue(now, self._shortest) for machine in machines):
+        """Return what a plan of the pool depends on; None: also on the time, because a node is missing."""
+        if any(group.requested != group.running for group in groups):
             return None
-        impaired = [zone for zone, until in self.table.zones.items() if now < until]
-        return self.table.pools.get(id), impaired, [self._facts_of(group) for group in groups], machines
+        impaired = [zone for zone, until in self.table.zones.items() if self.now() < until]
+        return self.table.pools.get(id), impaired, [self._facts_of(group) for group in groups]
 
     def _asks_for_pods(self) -> bool:
         """Return True if the plan of the pools that do not rest asks for pods. It then depends on all pools."""
