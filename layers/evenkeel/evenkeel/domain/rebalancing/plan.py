@@ -41,7 +41,8 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     # A paused pool is restored, too, because the operator has requested the restore.
     restored = {pool.id for pool in pools if is_restored(pool.id, policy)}
     opened = {pool.id for pool in pools if needs_opening(pool, policy, now)} - restored
-    pools = without_foreign(freeze_pools(pools, policy, now, restored | opened), restored)
+    pools = freeze_pools(pools, policy, now, restored | opened)
+    pools = without_foreign(pools, restored)
     if policy.demand.orders:
         # Evenkeel must evaluate the nodes that it orders itself. An autoscaler evaluates the nodes that it orders.
         pools = with_known_sizes(with_never_ready(pools, check), observation.workload)
