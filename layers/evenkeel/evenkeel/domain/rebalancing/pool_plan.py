@@ -94,7 +94,6 @@ class PoolPlanner:
             plan, changes_at = finish(self._check, plan)
             if changes_at is not None:
                 check_at = [*check_at, changes_at]
-        plan.check_at = min(check_at, default=None)
         return PlannedPool(pool, planned.draft, plan, check_at)
 
     def _plan_steps(self, pool: AnyPool, given: PoolInput) -> PlannedPool:
@@ -159,7 +158,6 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         provision_timeout=pool.settings.provision_timeout,
         parts=draft.parts.results,
         asks_pods=draft.demand.asks_pods,
-        check_at=min(draft.check_at, default=None),
         report=PoolReport(
             problems=tuple(draft.problems),
             starved=draft.starved,
