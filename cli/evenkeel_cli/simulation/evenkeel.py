@@ -31,7 +31,6 @@ from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, Po
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import MachineNode, Observation
 from evenkeel.domain.model.outcomes import Result
-from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Leave
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.rebalancing.health.backoff import record_failure, state_at
@@ -57,8 +56,7 @@ _NO_EFFECT: Mapping[str, Any] = {
     "unfinished": (),
     "publish": True,
 }
-PLENTY = 60.0  # the remaining time of a run in seconds, which never falls
-_NO_STATE = GroupState()
+_PLENTY = 60.0  # the remaining time of a run in seconds, which never falls
 _LONGEST_REST = 15 * 60  # seconds between two checks; the deployed scan checks a steady cluster as often
 
 
@@ -117,14 +115,9 @@ class Table(_Port):
     health: ClusterHealth = field(default_factory=ClusterHealth)
     decisions: list[Decision] = field(default_factory=list)
     moved: int = 0  # the number of nodes that converge removed after their replacements ran
-    unread: Collection[GroupKey | PoolId] = ()  # the groups and pools that the next run does not read
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
-        state = ClusterState(
-            groups={key: state for key, state in self.groups.items() if key not in self.unread},
-            pools={id: state for id, state in self.pools.items() if id not in self.unread},
-            zones={**self.zones},
-        )
+        state = ClusterState(groups={**self.groups}, pools={**self.pools}, zones={**self.zones})
         return StoredCluster(
             record=self.record,
             control=ControlRecord(leave=self.leave),
@@ -187,7 +180,7 @@ class _Cluster(_Port):
     groups: dict[GroupKey, Group]
 
     def observe(self, reads_machines: Collection[GroupKey] = (), known: Collection[str] = ()) -> Observation:
-        groups, chosen = self.groups.values(), frozenset(reads_machines)
+        groups, chosen = self.world.groups, frozenset(reads_machines)
         return Observation(
             groups=tuple(self.world.observe(group, reads_machines=group.key in chosen) for group in groups)
         )
@@ -318,32 +311,29 @@ class Evenkeel(_Port):
         return all(group.requested == group.running for group in self._world.groups)
 
     def _facts(self) -> Sequence[object]:
-        """Return what a check reads."""
+        """Return what a check reads, and what time has ended: a backoff, or the memory of a failure."""
         world, table = self._world, self.table
         return (
-            [self._facts_of(group) for group in world.groups],
+            [{**vars(group), "machines": [*group.machines]} for group in world.groups],
             None if world.pods is None else world.pods.version,
             [*world.leaving],
+            {**table.groups},
             {**table.pools},
             {**table.zones},
             table.leave,
+            [self._effect_of_failures(state) for state in table.groups.values()],
         )
-
-    def _facts_of(self, group: Group) -> Sequence[object]:
-        """Return what a check reads of a group, and what time has ended: a backoff, or the memory of a failure."""
-        state = self.table.groups.get(group.key, _NO_STATE)
-        return {**vars(group), "machines": [*group.machines]}, state, self._effect_of_failures(state)
 
     def _effect_of_failures(self, state: GroupState) -> tuple[State, bool]:
         failed, now = state.failure.last_failure, self._world.time
         return state_at(state, now, self._backoff), failed is None or self._backoff.is_forgotten(failed, now)
 
-    def check(self) -> Plan:
-        """Perform one run. Return its plan."""
+    def check(self) -> None:
+        """Perform one run."""
         # These are the facts before the run: if the run changes them, the next scan is a check, too. A check with a
         # missing node keeps none, so that the first scan after the node has joined is a check.
         self._checked = self._world.now, self._facts() if self._has_all_nodes() else ()
-        summary = self._rebalance(self.table.record.id, "a simulated check", lambda: PLENTY)
+        summary = self._rebalance(self.table.record.id, "a simulated check", lambda: _PLENTY)
         if summary.plan is None:
             raise RuntimeError(summary.message)
         if summary.plan.demand is not None and summary.plan.demand.unread is not None:
@@ -353,7 +343,6 @@ class Evenkeel(_Port):
                 self._groups[plan.group.key].state = plan.state
         self.patches += summary.written
         self._world.changed = True
-        return summary.plan
 
     # Ports
 
@@ -365,8 +354,7 @@ class Evenkeel(_Port):
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
     ) -> _Cluster:
         """Return the simulated cluster."""
-        groups = {key: group for key, group in self._groups.items() if key not in self.table.unread}
-        return _Cluster(self._world, groups)
+        return _Cluster(self._world, self._groups)
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
         """Return the simulated workload cluster."""

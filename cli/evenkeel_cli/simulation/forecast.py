@@ -17,19 +17,15 @@ from evenkeel.application.rebalancing.ports import WorkloadCluster
 from evenkeel.domain.demand.node_info import NodeInfo as RealNodeInfo
 from evenkeel.domain.demand.pods import daemon_sets_of
 from evenkeel.domain.demand.requests import CPU, MEMORY, PODS, counts
-from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.groups import Bounds, GroupKey, GroupTemplate, NodeGroup, PoolId, State
+from evenkeel.domain.model.groups import Bounds, GroupKey, GroupTemplate, NodeGroup, State
 from evenkeel.domain.model.observations import MachineNode
-from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import HOSTNAME, ZONE, Node, Pod, Workload
-from evenkeel.domain.plan import plan
-from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.record import ClusterPolicy, ClusterRecord
 from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.engine import Run, Snapshot, Variant, play
-from evenkeel_cli.simulation.evenkeel import CLUSTER, PLENTY, Evenkeel
+from evenkeel_cli.simulation.evenkeel import CLUSTER, Evenkeel
 from evenkeel_cli.simulation.loss import EVICTED, LASTING, Kind, Loss, shape_name
 from evenkeel_cli.simulation.pods import PodCounts, Pods, SimulatedPod
 from evenkeel_cli.simulation.scenario import AutoscalerSetup
@@ -253,54 +249,9 @@ class _View(WorkloadView):
 
 
 class _Evenkeel(Evenkeel):
-    """The deployed use case with the cluster's record and stored state.
-
-    A run leaves out the pools that rest, because it would change nothing of them. A pool rests while its facts are
-    those of its last plan, if this plan asked for no pods, and named no time at which it may change.
-    """
+    """The deployed use case with the cluster's record and stored state."""
 
     view: _View
-
-    def __init__(
-        self, world: _World, record: ClusterRecord, check_again: Callable[[int], None], state: ClusterState
-    ) -> None:
-        super().__init__(world, record, check_again, state)
-        # By pool: its groups, and the facts of its last plan; None: the pool does not rest.
-        self._known: dict[PoolId, tuple[list[Group], object]] = {}
-        policy = record.policy()
-        pools, _ = find_pools(world.loss.observation.groups, policy, state.pools)
-        # The plans of pools also depend on each other if Evenkeel orders nodes for pods, keeps the replicas of fenced
-        # groups fixed, or returns nodes from fallbacks.
-        connects = policy.demand is not DemandStage.OFF or policy.pins_fenced
-        self._may_rest = not connects and not any(pool.first_pools for pool in pools)
-
-    def check(self) -> Plan:
-        """Perform one run of the pools that do not rest."""
-        facts = {id: self._facts_of_pool(id, groups) for id, (groups, _) in self._known.items()}
-        resting = {id: known for id, known in self._known.items() if known[1] is not None and known[1] == facts[id]}
-        self.table.unread = {*resting, *(group.key for groups, _ in resting.values() for group in groups)}
-        if resting and self._asks_for_pods():
-            resting, self.table.unread = {}, ()
-        planned = super().check()
-        self._known = resting
-        for pool in planned.pools if self._may_rest else ():
-            stays = pool.check_at is None and not pool.asks
-            groups = [self._groups[each.group.key] for each in pool.groups]
-            self._known[pool.id] = groups, facts.get(pool.id) if stays else None
-        return planned
-
-    def _facts_of_pool(self, id: PoolId, groups: Sequence[Group]) -> object:
-        """Return what a plan of the pool depends on; None: also on the time, because a node is missing."""
-        if any(group.requested != group.running for group in groups):
-            return None
-        impaired = [zone for zone, until in self.table.zones.items() if self.now() < until]
-        return self.table.pools.get(id), impaired, [self._facts_of(group) for group in groups]
-
-    def _asks_for_pods(self) -> bool:
-        """Return True if the plan of the pools that do not rest asks for pods. It then depends on all pools."""
-        stored = self.table.load(CLUSTER)
-        _, observation = self._rebalance.observer.observe(stored, lambda: PLENTY)
-        return plan(observation, stored.state, stored.policy, self.now()).asks
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:  # noqa: ARG002
         """Return the simulated workload cluster."""

@@ -1,9 +1,7 @@
 """`evenkeel forecast`: the loss of a zone against an independent placement, with and without limits."""
 
-from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +13,6 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import ZONE, Node, Owner, Pod, Workload
 from evenkeel.domain.plan import plan
-from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from evenkeel.validation import read_model
 from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.forecast_answers import Foreseen
@@ -31,22 +28,21 @@ NO_PLAN = Plan(now=NOW, pools=(), skipped=(), states={})
 PER_NODE = 4  # pods of one core on a node of four
 
 
-def world(nodes: dict[str, int], pods: dict[str, int], most: int, bound: int = 0, pool: str = "workers") -> Observation:
+def world(nodes: dict[str, int], pods: dict[str, int], most: int, bound: int = 0) -> Observation:
     """A pool of three zones, with pods on the first nodes. The first ``bound`` pods of zone a run only there."""
     groups: list[NodeGroup] = []
     all_nodes: list[Node] = []
     all_pods: list[Pod] = []
     for zone, count in nodes.items():
-        key = group_key(zone, pool)
+        key = group_key(zone)
         groups.append(
-            group(zone, count, bounds=(0, most), pool=pool, key=key, pool_min=0, pool_max=most, node=template())
+            group(zone, count, bounds=(0, most), pool="workers", key=key, pool_min=0, pool_max=most, node=template())
         )
-        all_nodes += [node(f"{pool}-{zone}-{i}", zone, group=key, created_at=NOW) for i in range(count)]
+        all_nodes += [node(f"{zone}-{i}", zone, group=key, created_at=NOW) for i in range(count)]
         for i in range(min(pods[zone], count * PER_NODE)):
             here: dict[str, Any] = {"node_selector": {ZONE: zone}} if zone == "a" and i < bound else {}
             owner = Owner("ReplicaSet", "bound" if here else "free")
-            on = f"{pool}-{zone}-{i // PER_NODE}"
-            all_pods.append(pod(f"{pool}-{zone}-{i}", node=on, owner=owner, **here))
+            all_pods.append(pod(f"{zone}-{i}", node=f"{zone}-{i // PER_NODE}", owner=owner, **here))
     return Observation(groups=tuple(groups), workload=Workload(nodes=tuple(all_nodes), pods=tuple(all_pods)))
 
 
@@ -84,45 +80,6 @@ def test_a_pod_waits_for_ever_only_if_it_fits_nowhere_within_the_limits(
     assert after["a"] == 0
     least = ceil(max(0, min(homeless, possible) - free) / PER_NODE)
     assert after["b"] + after["c"] >= nodes["b"] + nodes["c"] + least
-
-
-pools = st.lists(
-    st.fixed_dictionaries({"nodes": numbers, "pods": counts, "most": st.integers(1, 16)}), min_size=2, max_size=4
-)
-records = st.fixed_dictionaries(
-    {"on_failure": st.sampled_from(["release", "move", "hold"])},
-    optional={
-        "level": st.sampled_from(["shrink", "converge"]),
-        "max_step": st.integers(1, 3),
-        "pools": st.just([{"name": "pool-1", "fallback_for": "pool-0"}]),
-        "strategy": st.sampled_from([strategy.name for strategy in STRATEGIES]),
-        "survive_zones": st.just("1"),
-    },
-)
-fences = st.dictionaries(st.sampled_from("bc"), st.integers(1, 1800).map(lambda at: NOW + timedelta(seconds=at)))
-
-
-@settings(max_examples=15)
-@given(pools=pools, pending=st.integers(0, 6), record=records, zones=fences)
-def test_the_checks_of_a_pool_that_rests_would_have_changed_nothing(
-    pools: list[dict[str, Any]], pending: int, record: dict[str, Any], zones: dict[str, datetime]
-) -> None:
-    worlds = [world(**given, pool=f"pool-{number}") for number, given in enumerate(pools)]
-    whole = Workload(
-        nodes=tuple(there for each in worlds if each.workload for there in each.workload.nodes),
-        pods=(
-            *(there for each in worlds if each.workload for there in each.workload.pods),
-            *(pod(f"pending-{number}", owner=Owner("ReplicaSet", "free")) for number in range(pending)),
-        ),
-    )
-    observation = Observation(groups=tuple(group for each in worlds for group in each.groups), workload=whole)
-    record, state = {"autoscaler": "cluster-autoscaler", **record}, ClusterState(zones=zones)
-    policy = read_model(ClusterFile, record, "record")
-    loss = Loss(observation, plan(observation, state, policy.policy(), NOW), NOW, "a")
-
-    resting = foresee(loss, policy, state)
-    with patch("evenkeel_cli.simulation.forecast._Evenkeel._facts_of_pool", lambda *_: None):
-        assert foresee(loss, policy, state) == resting
 
 
 def test_a_forecast_is_the_same_each_time() -> None:

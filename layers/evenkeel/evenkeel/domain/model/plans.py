@@ -185,12 +185,6 @@ class PoolPlan:
         PROVISION_TIMEOUT  # before anything is learned, of groups whose owner sets no longer one
     )
     untimed: int = 0  # new nodes without a usable time of creation or joining, which no learned timeout counts
-    check_at: datetime | None = None  # when this plan may first change even if nothing else does; None: never
-
-    @property
-    def asks(self) -> bool:
-        """Return True if the plan depends on pods that were not read."""
-        return bool(self.convergence.asks) or self.demand.asks_idle or self.release.asks_waiting or self.asks_pods
 
     @property
     def journal_of(self) -> PoolId:
@@ -312,7 +306,12 @@ class Plan:
     @property
     def asks(self) -> bool:
         """Return True if the plan depends on pods that were not read."""
-        return any([pool.asks for pool in self.pools])
+        return any(
+            [
+                pool.convergence.asks or pool.demand.asks_idle or pool.release.asks_waiting or pool.asks_pods
+                for pool in self.pools
+            ]
+        )
 
     @property
     def of_paused(self) -> "Plan":

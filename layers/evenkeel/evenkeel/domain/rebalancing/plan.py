@@ -57,14 +57,13 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     planner = PoolPlanner(check, members, opened, restored, capabilities)
     planned, extensions = _plan_all(check, capabilities, planner, pools, requests)
     nodes = nodes_by_group(observation.workload)
-    for pool, _, pool_plan, moments in planned.values():
-        pool_plan.check_at = min(moments, default=None)
+    for pool, _, pool_plan, _ in planned.values():
         # Without an absent group's mark, its machines would count twice once it is back.
         if pool.id not in restored and pool_plan.mode.judged:
             pool_plan.next_state, pool_plan.untimed = learn(pool, check, stored.groups, nodes, pool_plan.next_state)
     absent = [plan_absent(id, snapshot, check) for id, snapshot in members.absent.items()]
     pool_plans = [*(pool.plan for pool in planned.values()), *absent]
-    moments = [pool.plan.check_at for pool in planned.values() if pool.plan.check_at is not None]
+    moments = [moment for pool in planned.values() for moment in pool.check_at]
     moments += [snapshot.second_check_at for snapshot in members.absent.values()] + retry_times(refusals, now)
     plan = Plan(
         now=now,
