@@ -84,18 +84,11 @@ def _world(groups: int, nodes: int, pods: int) -> Observation:
     return Observation(groups=tuple(all_groups), workload=Workload(nodes=tuple(all_nodes), pods=tuple(all_pods)))
 
 
-def forecast(
-    groups: tuple[int, ...] = (90, 300),
-    per_group: float = 10 / 3,
-    per_node: int = 30,
-    autoscalers: tuple[str, ...] = ("none", "cluster-autoscaler"),
-) -> Rows:
+def forecast(groups: tuple[int, ...] = (90, 300), per_group: float = 10 / 3, per_node: int = 30) -> Rows:
     """Measure the forecast of the loss of one zone of three: CPU seconds, pods that wait and nodes ordered."""
     for count in groups:
         nodes = round(count * per_group)
         for name, record in _RECORDS.items():
-            if record["autoscaler"] not in autoscalers:
-                continue
             observation, policy = _world(count, nodes, nodes * per_node), read_model(ClusterFile, record, "record")
             with timed() as planning:
                 planned = plan(observation, ClusterState(), policy.policy(), NOW)

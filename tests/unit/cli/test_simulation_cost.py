@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from bench.forecast import forecast
-from evenkeel.domain.rebalancing.pool_plan import PoolPlanner
 from evenkeel_cli.simulation.engine import Run, variants_of
 from evenkeel_cli.simulation.evenkeel import Evenkeel
 from evenkeel_cli.simulation.scenario import read_scenario
@@ -53,11 +52,3 @@ def test_loops_with_pending_pods_copy_no_node(calls_of: Callable[[type, str], li
     # Only scale-down copies nodes, in at most eleven loops after the last order. A larger cluster has more loops with
     # pending pods, so that copies in these would grow with the square of the groups.
     assert len(copies) <= 11 * (nodes + groups)
-
-
-def test_checks_next_to_an_autoscaler_plan_few_pools_that_rest(calls_of: Callable[[type, str], list[object]]) -> None:
-    plans = calls_of(PoolPlanner, "plan")
-    groups, more = 54, 108
-    few, many = (len(plans) for _ in forecast((groups, more), autoscalers=("cluster-autoscaler",)))
-    # A larger cluster has more loops of the autoscaler, and so more checks. They do not plan its pools more often.
-    assert (many - few) / more <= 1.25 * few / groups
