@@ -1,7 +1,7 @@
 """The nodes and pods of a simulation. Every change can be reverted."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 from evenkeel.domain.demand import filters
 from evenkeel.domain.demand.node_info import ANY_AMOUNT, NodeInfo, Shape, shape_of
@@ -72,6 +72,10 @@ class ClusterSnapshot:
         """Return the current number of changes: the point to which ``revert`` can go back."""
         return len(self._changes)
 
+    def changed_since(self, fork: int) -> frozenset[NodeInfo]:
+        """Return the nodes that were added since a fork, or got pods."""
+        return frozenset(node_info for node_info, _, _, _ in self._changes[fork:])
+
     def filled_since(self, fork: int) -> frozenset[str]:
         """Return the names of the nodes to which pods were added since a fork."""
         return frozenset(info.name for info, group, count, _ in self._changes[fork:] if group is not None and count > 0)
@@ -112,6 +116,12 @@ class ClusterSnapshot:
     def depends_on_others(self, pod_group: PodGroup) -> bool:
         """Return True if placed pods of any group affect where this group fits, apart from the resources they use."""
         return pod_group.counts_others or bool(self._rules[pod_group])
+
+    def depends_on(self, pod_group: PodGroup, node_infos: Collection[NodeInfo]) -> bool:
+        """Return True if placed pods of any group on these nodes may affect where this group fits on other nodes."""
+        return bool(pod_group.volumes.exclusive) or any(
+            rule.counts(node_info) for rule in self._rules[pod_group] for node_info in node_infos
+        )
 
     def is_repelled_beyond_hosts(self, pod_group: PodGroup) -> bool:
         """Return True if anti-affinity of placed pods keeps the group out of more than a host."""

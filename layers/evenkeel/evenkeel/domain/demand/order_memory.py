@@ -19,7 +19,7 @@ because a controller's next pods have other names and labels.
 
 import hashlib
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime, timedelta
@@ -139,19 +139,19 @@ class OrderMemory:
 
     def _arrived(self, order: PastOrder) -> Iterator[Node]:
         """Yield the nodes of an order: the started nodes of its groups that were created after the order."""
-        for node in self._started_nodes:
-            if str(node.group) in order.groups and node.created_at is not None and node.created_at > order.seen:
-                yield node
+        for group in order.groups:
+            for node in self._started_nodes[group]:
+                if node.created_at is not None and node.created_at > order.seen:
+                    yield node
 
     @cached_property
-    def _started_nodes(self) -> list[Node]:
-        return [
-            node
-            for node in self._workload.nodes
-            if node.group is not None
-            and node.name in self._simulation.started
-            and not is_being_deleted(node, self._now)
-        ]
+    def _started_nodes(self) -> Mapping[str, list[Node]]:  # by node group
+        started = defaultdict[str, list[Node]](list)
+        for node in self._workload.nodes:
+            is_started = node.group is not None and node.name in self._simulation.started
+            if is_started and not is_being_deleted(node, self._now):
+                started[str(node.group)].append(node)
+        return started
 
     def _rejects_if_empty(self, node: Node, pod: Pod) -> Reason | None:
         """Return why a node would reject a pod even if all movable pods had left it; None: it would accept the pod.
@@ -235,11 +235,8 @@ class OrderMemory:
         pods = self._pending_by_digest.get(self._digest(pod_group))
         nodes = (
             node
-            for node in self._started_nodes
-            if node.group == group
-            and node.ready
-            and node.created_at is not None
-            and self._now - node.created_at < younger_than
+            for node in self._started_nodes[str(group)]
+            if node.ready and node.created_at is not None and self._now - node.created_at < younger_than
         )
         return pods is not None and any(self._rejects_if_empty(node, pods[0]) is None for node in nodes)
 

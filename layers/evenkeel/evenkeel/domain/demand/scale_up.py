@@ -225,23 +225,27 @@ class _ScaleUp:
             pool = self._best_pool()
             if pool is None:
                 return
-            order = self._orders[pool.pool]
+            order, fork = self._orders[pool.pool], self._snapshot.fork()
             option, added = self._pack(pool, self._option(pool).pod_groups)
+            changed = self._snapshot.changed_since(fork)
             self._open_nodes = self._not_full((*self._open_nodes, *added))
             self._nodes_left -= option.nodes.total()
             order.nodes += option.nodes
             order.node_infos += added
             for pod_group, count in option.placed.items():
                 self._assign(pool, pod_group, count)
-            self._options = {id: other for id, other in self._options.items() if self._is_current(other, option)}
+            self._options = {
+                id: other for id, other in self._options.items() if self._is_current(other, option, changed)
+            }
 
-    def _is_current(self, option: _Option, chosen: _Option) -> bool:
-        """Return True if placing the chosen option's pods leaves an option as it is.
+    def _is_current(self, option: _Option, chosen: _Option, changed: Collection[NodeInfo]) -> bool:
+        """Return True if placing the chosen option's pods, on these nodes, leaves an option as it is.
 
         The chosen option's nodes are subtracted from ``_nodes_left`` before.
         """
         return option.nodes.total() <= self._nodes_left and not any(
-            pod_group in chosen.placed or self._snapshot.depends_on_others(pod_group) for pod_group in option.pod_groups
+            pod_group in chosen.placed or self._snapshot.depends_on(pod_group, changed)
+            for pod_group in option.pod_groups
         )
 
     def _best_pool(self) -> PoolOffer | None:
@@ -288,12 +292,14 @@ class _ScaleUp:
         return shares
 
     def _least_waste(self, pool: PoolOffer, requests: Counts, certain: CertainPods) -> float | Fraction:
-        """Return a lower bound of the waste of a pool's option; minus infinity: unknown.
+        """Return a lower bound of the waste of a pool's option, or the waste if known; minus infinity: unknown.
 
         Each certain pod is placed, unless the pool has no room left. So the pool gets all nodes for which it has room,
         or at least as many nodes as these pods fill. If some pods need a zone, a pod may stop at the first node group
         without room.
         """
+        if (option := self._options.get(pool.pool)) is not None:
+            return option.waste
         if self._orders[pool.pool].node_infos or not all(offer.group in self._templates for offer in pool.groups):
             return _UNKNOWN
         nodes = 0

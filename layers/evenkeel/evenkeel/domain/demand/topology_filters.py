@@ -30,6 +30,9 @@ class TopologyRule(Protocol):
     def reason(self, node_info: NodeInfo) -> Reason:
         """Return why the rule rejects the next pod."""
 
+    def counts(self, node_info: NodeInfo) -> bool:
+        """Return True if the rule counts the node, or pods in its domain."""
+
 
 class TopologyRules(dict[PodGroup, list[TopologyRule]]):
     """The rules of each pod group of a simulation, in the order in which the scheduler evaluates them.
@@ -164,6 +167,9 @@ class _Spread:
         room = self._most + self._least_elsewhere(pods) - pods
         return room if self._counts_own or room < 1 else _NO_LIMIT
 
+    def counts(self, node_info: NodeInfo) -> bool:
+        return node_info in self._domain_of
+
     def _least_elsewhere(self, pods: int) -> int:
         """Return the least number of matching pods in the other domains than one with ``pods``.
 
@@ -250,6 +256,9 @@ class _Affinity:
         # Once the first pod is placed, the node's domains have one.
         return _NO_LIMIT if self._selects_own and not any(count.total for count in self._counts) else 0
 
+    def counts(self, node_info: NodeInfo) -> bool:
+        return any(count.at(node_info) for count in self._counts)
+
     def reason(self, node_info: NodeInfo) -> Reason:
         for count in self._counts:
             if count.key not in node_info.labels:
@@ -270,6 +279,9 @@ class _Apart:
         if domain is None:
             return _NO_LIMIT
         return 0 if self._count.pods[domain] else self._most
+
+    def counts(self, node_info: NodeInfo) -> bool:
+        return bool(self._count.at(node_info))
 
     def reason(self, node_info: NodeInfo) -> Reason:
         key = self._count.key
