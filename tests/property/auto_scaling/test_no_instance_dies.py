@@ -181,7 +181,7 @@ def _write(
     target = group.requested if requested is None or leaves else requested
     plan = GroupPlan(group=group, state=State.HEALTHY, requested=target, bounds=bounds, reasons=())
     patch = Patch(plan=plan, bounds=bounds, requested=None if leaves else requested, leaves=leaves)
-    published = PublishedBounds(at=cluster._api.now(), bounds=bounds, requested=target)
+    published = PublishedBounds(at=cluster.api.now(), bounds=bounds, requested=target)
     with suppress(ConflictError, RejectedError):
         cluster.apply(patch, write_published(published, target, "a test"), write_adopted(group.bounds))
 
