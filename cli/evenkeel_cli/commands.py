@@ -3,7 +3,7 @@
 The options of an operator action have the names of its fields. A test compares them with the table of actions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Annotated, Any, TypeVar
 
@@ -39,10 +39,6 @@ def _command(
     return group.command(name, rich_help_panel=panel, epilog=epilog)
 
 
-def _name_of(command: Callable[..., Any]) -> str:
-    return command.__name__.replace("_", "-")
-
-
 def _action(panel: str, *examples: str) -> Callable[[_Command], _Command]:
     """Return a decorator that adds the command of an operator action. Its own options are the action's fields."""
 
@@ -61,7 +57,7 @@ def _action(panel: str, *examples: str) -> Callable[[_Command], _Command]:
             from evenkeel_cli.actions import perform
 
             named = {"for" if name == "lasting" else name: value for name, value in fields.items()}
-            perform(_name_of(command), stack, cluster, output, named, everything=everything, yes=yes)
+            perform(command.__name__.replace("_", "-"), stack, cluster, output, named, everything=everything, yes=yes)
 
         return command
 
@@ -850,12 +846,3 @@ def discover_auto_scaling(
 
 
 app.add_typer(discover, name="discover", rich_help_panel=_CLUSTERS)
-
-
-_ALL = app.registered_commands, app.registered_groups
-
-
-def keep_named(words: Sequence[str]) -> None:
-    """Keep only the command that these words name, so that typer builds no other; all, if the first word names none."""
-    named = [each for each in _ALL[0] if each.callback and [_name_of(each.callback)] == words[:1]]
-    app.registered_commands, app.registered_groups = (named, []) if named else _ALL

@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from evenkeel import __version__
-from evenkeel_cli.commands import PANELS, app, keep_named
+from evenkeel_cli.commands import PANELS, app
 from evenkeel_cli.terminal import (
     BAD_INPUT,
     CANNOT_READ,
@@ -149,6 +149,7 @@ def evenkeel(
 
 def main() -> None:
     """Run the command line. An interrupt and output that cannot be written are one line. A closed pipe is no error."""
+    gc.set_threshold(100_000, 10, 50)  # the usual 700 costs a tenth of a plan: imports make many objects that stay
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # of libraries, about insecure kubeconfigs for example
     try:
@@ -160,7 +161,6 @@ def main() -> None:
                 # The completion of the two words `kubectl evenkeel` would replace kubectl's own completion.
                 say("evenkeel: kubectl completes its own lines: completion is for the command evenkeel alone", err=True)
                 sys.exit(BAD_INPUT)
-            keep_named(sys.argv[1:])
             app(prog_name=called, complete_var=_COMPLETION)
         finally:
             if sys.stdout is not None:

@@ -5,10 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 import yaml
 
-from evenkeel_cli.commands import app, keep_named
 from tests.unit.cli.test_cli import pool_of
 
 PACKAGES = {
@@ -70,17 +68,3 @@ def test_a_command_that_prints_an_answer_imports_no_classes_of_plans_and_records
     assert code == 1
     assert "botocore.client" in imported
     assert needless(imported, NOT_PRINTED) == []
-
-
-def test_typer_builds_only_the_command_that_is_named_also_after_another() -> None:
-    commands, groups = [*app.registered_commands], [*app.registered_groups]
-    names = {command.callback.__name__.replace("_", "-") for command in commands if command.callback}
-    for name in names:
-        keep_named([name, "status"])
-        built = typer.main.get_command(app)
-        assert isinstance(built, typer.core.TyperGroup)
-        assert {*built.commands} == {name}
-    for words in ([], ["-h"], ["plna"], ["discover", "eks"]):
-        keep_named(["plan"])
-        keep_named(words)
-        assert (app.registered_commands, app.registered_groups) == (commands, groups)

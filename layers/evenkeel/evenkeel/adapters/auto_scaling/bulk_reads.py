@@ -45,8 +45,11 @@ def read_launches(
 ) -> tuple[dict[str, list[Described]], Collection[str]]:
     """Return the newest activities by group, and the names of the groups whose activities were not read.
 
-    ``names``: the groups whose launches a plan needs. ``most_named``: how many of them are read by name if the
-    account's pages do not show them; None: all of them. Raises AccessRefusedError if a right is missing.
+    Raises AccessRefusedError if a right is missing.
+
+    Args:
+        names: The groups whose launches a plan needs.
+        most_named: How many of them are read by name if the account's pages do not show them; None: all of them.
     """
     activities: dict[str, list[Described]] = {name: [] for name in names}
     unread = set(names)

@@ -16,7 +16,7 @@ from evenkeel.application.drill.ports import DrillStore
 from evenkeel.application.errors import StateConflictError
 from evenkeel.application.plan_documents import ONLY_WHEN_KNOWN, ONLY_WHEN_SET, Document, Timestamp, document_json
 from evenkeel.application.ports import StoredCluster, Versions
-from evenkeel.domain.drill.drill import Drill, DrillForecast, Ended, Facts, Measured
+from evenkeel.domain.drill.drill import Drill, DrillForecast, Facts, Measured
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.texts.drill import drill_text
 from evenkeel.texts.english import rfc3339
@@ -98,8 +98,20 @@ def drill_json(drill: Drill, now: datetime) -> dict[str, Any]:
         until=drill.until,
         by=drill.by or None,
         reason=drill.reason,
-        ended=None if end is None else _end(end),
-        start={zone: DrillZone(**vars(nodes)) for zone, nodes in drill.start.items()},
+        ended=None
+        if end is None
+        else DrillEnd(
+            at=end.at,
+            why=end.why.value,
+            incident=end.incident.value if end.incident is not None else None,
+            pool=end.pool,
+            zone=end.zone,
+            by=end.by,
+            reason=end.reason,
+        ),
+        start={
+            zone: DrillZone(requested=nodes.requested, running=nodes.running) for zone, nodes in drill.start.items()
+        },
         forecast=None if drill.forecast is None else _forecast(drill.forecast),
         measured=_measured(drill.measured, now),
         message=drill_text(drill, now),
@@ -110,21 +122,29 @@ def drill_json(drill: Drill, now: datetime) -> dict[str, Any]:
 def forecast_of(numbers: ForecastNumbers) -> DrillForecast:
     """Return a forecast as the domain's value."""
     wait, ready = numbers.longest_wait, numbers.ready_after
-    times = {
-        "longest_wait": None if wait is None else timedelta(seconds=wait),
-        "ready_after": None if ready is None else timedelta(seconds=ready),
-    }
-    return DrillForecast(**{**vars(numbers), **times, "at_maximum": tuple(numbers.at_maximum)})
+    return DrillForecast(
+        lost_nodes=numbers.lost_nodes,
+        pods=numbers.pods,
+        bound=numbers.bound,
+        without_place=numbers.without_place,
+        longest_wait=None if wait is None else timedelta(seconds=wait),
+        ordered=numbers.ordered,
+        ready_after=None if ready is None else timedelta(seconds=ready),
+        at_maximum=tuple(numbers.at_maximum),
+    )
 
 
 def _forecast(forecast: DrillForecast) -> ForecastNumbers:
-    times = {"longest_wait": _seconds(forecast.longest_wait), "ready_after": _seconds(forecast.ready_after)}
-    return ForecastNumbers(**{**vars(forecast), **times, "at_maximum": list(forecast.at_maximum)})
-
-
-def _end(end: Ended) -> DrillEnd:
-    incident = None if end.incident is None else end.incident.value
-    return DrillEnd(**{**vars(end), "why": end.why.value, "incident": incident})
+    return ForecastNumbers(
+        lost_nodes=forecast.lost_nodes,
+        pods=forecast.pods,
+        bound=forecast.bound,
+        without_place=forecast.without_place,
+        longest_wait=_seconds(forecast.longest_wait),
+        ordered=dict(forecast.ordered),
+        ready_after=_seconds(forecast.ready_after),
+        at_maximum=list(forecast.at_maximum),
+    )
 
 
 def _measured(measured: Measured, now: datetime) -> MeasuredNumbers:
@@ -145,8 +165,10 @@ def _seconds(length: timedelta | None) -> int | None:
 def follow(store: DrillStore, stored: StoredCluster, facts: Facts, now: datetime) -> bool:
     """Measure the drill with the facts of a check, and end it if they say so.
 
-    Return True if the drill has ended early, so that a plan made before still fences its zone. Raises
-    StateConflictError if another writer has changed the drill.
+    Return True if the drill has ended early, so that a plan made before still fences its zone.
+
+    Raises:
+        StateConflictError: another writer has changed the drill.
     """
     before = stored.drill
     if before is None or before.is_recorded:

@@ -143,7 +143,7 @@ class CheckClusters:
         return summary
 
     def split(self, clusters: Sequence[str]) -> None:
-        """Request a separate check of each cluster, such as those of a chunk that SQS repeats: one may be too large."""
+        """Request a separate check of each cluster: one is too large, or SQS has repeated their chunk."""
         self.queue.request_checks([Chunk(clusters=(cluster,)) for cluster in clusters])
 
     def _steady(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:

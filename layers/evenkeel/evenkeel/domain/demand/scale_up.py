@@ -266,30 +266,11 @@ class _ScaleUp:
                 break
             if any(self._option(first).placed for first in self._first_pools[pool.pool]):
                 continue
-            option = self._option(pool, self._most_nodes(pool, requests, best[0][1]) if best is not None else None)
+            option = self._option(pool)
             key = self._rank[pool.pool], option.waste, pool.pool
             if option.placed and (best is None or key < best[0]):
                 best = key, pool
         return best[1] if best is not None else None
-
-    def _most_nodes(self, pool: PoolOffer, requests: Counts, waste: Fraction) -> int | None:
-        """Return the most nodes that a pool's option may have if it wastes no more than this; None: unknown."""
-        shares = self._shares(pool, requests)
-        return int(shares / (2 - waste)) if shares and waste < 2 else None
-
-    def _shares(self, pool: PoolOffer, requests: Counts) -> Fraction:
-        """Return the requests as shares of the pool's smallest new node, cpu and memory added up; 0: unknown.
-
-        So n new nodes waste at least 2 - shares / n.
-        """
-        templates = [self._templates[offer.group].node for offer in pool.groups if offer.group in self._templates]
-        shares = Fraction(0)
-        for name in (CPU, MEMORY):
-            least = min((counts(template.capacity).get(name, 0) for template in templates), default=0)
-            if least <= 0:
-                return Fraction(0)
-            shares += Fraction(requests[name], least)
-        return shares
 
     def _least_waste(self, pool: PoolOffer, requests: Counts, certain: CertainPods) -> float | Fraction:
         """Return a lower bound of the waste of a pool's option, or the waste if known; minus infinity: unknown.
@@ -302,7 +283,7 @@ class _ScaleUp:
             return option.waste
         if self._orders[pool.pool].node_infos or not all(offer.group in self._templates for offer in pool.groups):
             return _UNKNOWN
-        nodes = 0
+        nodes, waste = 0, Fraction(0)
         templates = [self._templates[offer.group].node for offer in pool.groups]
         placed, fit_all = certain.requests(certain.spanned(templates), self._rejections[pool.pool], len(pool.groups))
         for name in (CPU, MEMORY):
@@ -311,8 +292,12 @@ class _ScaleUp:
                 nodes = max(nodes, -(-placed[name] // largest))
         rooms = [offer.room for offer in pool.groups if offer.room > 0]
         nodes = min(nodes, pool.room, sum(rooms) if fit_all else min(rooms, default=0), self._nodes_left)
-        shares = self._shares(pool, requests)
-        return 2 - shares / nodes if shares and nodes > 0 else _UNKNOWN
+        for name in (CPU, MEMORY):
+            total = nodes * min((counts(template.capacity).get(name, 0) for template in templates), default=0)
+            if total <= 0:
+                return _UNKNOWN
+            waste += 1 - Fraction(requests[name], total)
+        return waste
 
     def retry(self) -> None:
         """Order at most one more node in each pool for pods that earlier nodes did not help.
@@ -444,23 +429,17 @@ class _ScaleUp:
 
     # ---------------------------------------------------------------- first fit, the largest first
 
-    def _option(self, pool: PoolOffer, most_nodes: int | None = None) -> _Option:
-        """Return the new nodes that a pool would get for the remaining pods. It is cached until it may change.
-
-        If they are more than ``most_nodes``, the option is incomplete, and not cached.
-        """
+    def _option(self, pool: PoolOffer) -> _Option:
+        """Return the new nodes that a pool would get for the remaining pods. It is cached until it may change."""
         option = self._options.get(pool.pool)
         if option is None:
             fork = self._snapshot.fork()
-            option, added = self._pack(pool, self._candidates(pool), most_nodes)
+            option, _ = self._pack(pool, self._candidates(pool))
             self._snapshot.revert(fork)
-            if most_nodes is None or len(added) <= most_nodes:
-                self._options[pool.pool] = option
+            self._options[pool.pool] = option
         return option
 
-    def _pack(
-        self, pool: PoolOffer, pod_groups: Sequence[PodGroup], most_nodes: int | None = None
-    ) -> tuple[_Option, list[NodeInfo]]:
+    def _pack(self, pool: PoolOffer, pod_groups: Sequence[PodGroup]) -> tuple[_Option, list[NodeInfo]]:
         """Place the remaining pods on new nodes of one pool, as far as its room allows, and also return these nodes.
 
         If a pod's affinity requires pods that are placed later, the pod is placed in the next round.
@@ -478,8 +457,6 @@ class _ScaleUp:
             others=[node_info for node_info in self._open_nodes if node_info not in own],
         )
         for start in range(0, len(pod_groups), _BATCH):
-            if most_nodes is not None and len(packing.added) > most_nodes:
-                break
             batch = pod_groups[start : start + _BATCH]
             packing.roomy = _with_room(packing.new, _least(batch))
             for pod_group in batch:

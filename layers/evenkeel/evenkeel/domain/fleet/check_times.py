@@ -54,9 +54,11 @@ def next_timer(
 ) -> tuple[Timer | None, int | None]:
     """Return the timer after a check, and the seconds until the check to request next; None: request no check.
 
-    ``timer``: the one before this check; None: no check was due. ``wrote``: the check has written to the cluster.
-    ``doubtful``: the answer to a write was lost. ``wanted``: when the plan may change even if the cluster does not
-    (``check_at``); None: never.
+    Args:
+        timer: The timer before this check; None: no check was due.
+        wrote: True if the check has written to the cluster.
+        doubtful: True if the answer to a write was lost.
+        wanted: When the plan may change even if the cluster does not (``check_at``); None: never.
     """
     doubted = None if timer is None or (wrote and not doubtful) else timer.doubted
     if doubtful and (doubted is None or now - doubted > _SAME_MATTER):
@@ -222,8 +224,10 @@ def chunks_of_minute(due: Iterable[tuple[str, int]], size: int, resting: Iterabl
     size. A chunk starts at the second of its first cluster. The chunks have the same clusters every minute, if those
     that rest are counted.
 
-    ``due``: the clusters with their intervals, in seconds. ``size``: the most clusters that one chunk checks.
-    ``resting``: resting clusters that are not due in this minute.
+    Args:
+        due: The clusters with their intervals, in seconds.
+        size: The most clusters that one chunk checks.
+        resting: Resting clusters that are not due in this minute.
     """
     rounds: dict[int, list[tuple[int, str]]] = {}  # each round has each cluster at most once
     for cluster, interval in due:

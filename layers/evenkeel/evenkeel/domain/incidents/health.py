@@ -87,8 +87,9 @@ def evaluate(
 ) -> ClusterHealth:
     """Return the health of a cluster for which this check has made a plan.
 
-    ``delay``: how long a node must be missing before an incident opens, if another group can request the node instead.
-    ``dry``: the pools in dry run. Their planned replicas are not written, so released replicas stay missing.
+    Args:
+        delay: How long a node must be missing before an incident opens, if another group can request the node instead.
+        dry: The pools in dry run. Their planned replicas are not written, so released replicas stay missing.
     """
     known = {incident.key: incident for incident in before.incidents}
     incidents: list[Incident] = []

@@ -81,7 +81,7 @@ def note(pool: PoolDraft) -> None:
         group, owner = draft.group, draft.group.owner.numbers
         if count := draft.machines.preserved:
             draft.add_reason(Rule.NODES_OF_ANOTHER if group.status.nodeless else Rule.PRESERVED, count=count)
-        if group.requested < group.running and _is_lowered_by_others(draft):
+        if _is_lowered_by_others(draft):
             by = None if group.managers.replicas_by in (UNNAMED, UNNAMED_BY_AWS) else group.managers.replicas_by
             draft.add_reason(Rule.BELOW_RUNNING, surplus=group.running - group.requested, by=by)
         if owner is not None and owner.needs_consent and owner.set_by and _max_changes(draft):
@@ -97,8 +97,10 @@ def note(pool: PoolDraft) -> None:
 
 
 def _is_lowered_by_others(draft: Draft) -> bool:
-    """Return True if it is not because of an autoscaler, a rollout or Evenkeel that fewer replicas are requested."""
+    """Return True if fewer replicas are requested than run, not because of an autoscaler, a rollout or Evenkeel."""
     group, wrote = draft.group, draft.group.ours.published
+    if group.requested >= group.running:
+        return False
     is_usual = group.managers.replicas_by == "cluster-autoscaler" or not draft.writable
     is_ours = wrote is not None and wrote.requested == group.requested
     return not is_ours and not is_usual

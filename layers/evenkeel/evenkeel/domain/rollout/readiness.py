@@ -81,8 +81,10 @@ def dry_run_of(
 ) -> DryRun:
     """Return the results of a dry run since ``begin``.
 
-    ``decisions``: those since then, the oldest first. ``begun``: when the dry run started or continued, because the
-    cluster was registered or a pause ended. ``states``: the stored state of node groups, by key.
+    Args:
+        decisions: Those since ``begin``, the oldest first.
+        begun: When the dry run started or continued, because the cluster was registered or a pause ended.
+        states: The stored state of node groups, by key.
     """
     written = [decision.at for decision in decisions if not decision.dry_run]
     since = min(now, max([begin, *begun, *written]))

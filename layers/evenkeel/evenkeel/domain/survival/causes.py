@@ -32,8 +32,10 @@ def cap_of(draft: Draft) -> int:
 def causes_of(pool: PoolDraft, lacking: Sequence[int], raised: Mapping[str, int]) -> tuple[Reason, ...]:
     """Return why zones get no node, if the pool still lacks nodes.
 
-    ``pool``: the draft after the order. ``lacking``: how many nodes each group lacked before the order. ``raised``: key
-    of a group -> how many nodes it gets.
+    Args:
+        pool: The draft after the order.
+        lacking: How many nodes each group lacked before the order.
+        raised: Key of a group -> how many nodes it gets.
     """
     lacks = {draft.key: nodes for draft, nodes in zip(pool.groups, lacking, strict=True)}
     failing = next((draft for draft in pool.groups if draft.zone_fails), None)

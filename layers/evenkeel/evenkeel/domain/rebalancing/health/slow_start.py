@@ -33,7 +33,7 @@ def count_arrivals(pool: AnyPool, group: NodeGroup, before: GroupState, after: G
     """
     if group.frozen_because is not None or after.is_failing:
         return after
-    ended = after is not before and before.is_failing
+    ended = before.is_failing
     if not (ended or after.arrivals.slow_start):
         return after
     seen = before.arrivals.running_seen

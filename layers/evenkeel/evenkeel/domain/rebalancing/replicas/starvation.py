@@ -17,13 +17,17 @@ def refused_everywhere(pool: PoolDraft, nodes: int) -> Reason | None:
 
     It is, if all of them are replicas with such a failure, or if such a failure closes every group.
     """
+    failures = {draft.key: failure for draft in pool.groups if (failure := next(_failures(draft), None)) is not None}
     acting = [draft for draft in pool.groups if draft.writable]
-    held = [draft for draft in pool.groups if (draft.is_held or draft.machines.held) and any(_failures(draft))]
-    refused = sum(draft.missing if draft.is_held else min(draft.missing, draft.machines.held) for draft in held)
-    closed = acting and all(not draft.takes and any(_failures(draft)) for draft in acting)
+    refused = sum(
+        draft.missing if draft.is_held else min(draft.missing, draft.machines.held)
+        for draft in pool.groups
+        if draft.key in failures
+    )
+    closed = acting and all(draft.key in failures and not draft.takes for draft in acting)
     if refused < nodes and not closed:
         return None
-    return next(failure for draft in pool.groups for failure in _failures(draft))
+    return next(iter(failures.values()))
 
 
 def _failures(draft: Draft) -> Iterator[Reason]:
