@@ -1,6 +1,6 @@
 """Checks of Auto Scaling groups in an outage, in virtual time: each call takes as long as in AWS.
 
-Beside the checks, cluster-autoscaler reads the groups and, for each group that lacks instances, its activities. Both
+During the checks, cluster-autoscaler reads the groups and, for each group that lacks instances, its activities. Both
 share the account's token bucket. AWS publishes no rate: these figures are the lowest that users report.
 """
 

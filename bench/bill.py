@@ -1,6 +1,6 @@
 """The bill of a month, calculated: measured figures (figures.json) times list prices, for stacks of several sizes.
 
-us-east-1 list prices of November 2026, no free tier. Assumed values have names of their own, below.
+us-east-1 list prices of November 2026, no free tier. Assumed values are the constants below.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ GB_PER_PROCESSOR = 1.769
 # Assumed
 WAITS = 0.15  # seconds that a chunk waits for all its API servers, a few milliseconds away
 PATCH_WAITS = 0.5  # seconds that a run with patches waits
-HANGING_LOG = 1_000  # bytes of our line about a check, or a run, of a cluster that hangs
+HANGING_LOG = 1_000  # bytes of Evenkeel's log line about a check, or a run, of a cluster that hangs
 RUNS = 300  # a month with patches, of each cluster: ten a day
 BUSY = 4 / 60  # hours from a run with patches until its cluster is steady
 RUN_EVENTS, RUN_FIFO_REQUESTS = 2, 6
@@ -193,7 +193,7 @@ class Stack:
         return self.quiet() + self.runs() + self.fixed() + self.egress()
 
     def auto_scaling(self, kind: str = "auto-scaling") -> float:
-        """Return the sum for a cluster of Auto Scaling groups in an account of its own, at most.
+        """Return the sum for a cluster of Auto Scaling groups that has its own account, at most.
 
         The reads of these groups are in addition to those of an API server, which it does not have. AWS bills no
         traffic to its own APIs in the Region.

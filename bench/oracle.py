@@ -83,7 +83,7 @@ def oracle(
         if file is not None:
             file.writelines(f"{text(line)}\n" for line in lines)
         if comparison is not None and before is not None:
-            as_read = [json.loads(text(line)) for line in lines]  # lists in the place of tuples
+            as_read = [json.loads(text(line)) for line in lines]  # lists instead of tuples
             yield from comparison.of_world(seed, _of_seed(before, seed), as_read)
     if file is not None:
         file.close()

@@ -1,7 +1,7 @@
-"""Random worlds for ``python -m bench oracle``: clusters whose checks are recorded, plan, state and events as JSON.
+"""Random worlds for ``python -m bench oracle``. Plan, state and events of each check are recorded as JSON.
 
-A world is made of its seed alone. The use case of a run, the stored items and the plan are the real ones. Machines,
-pods, other writers and operators act by chance.
+A world depends only on its seed. The use case of a run, the stored items and the plan are real. Machines, pods, other
+writers and operators act at random.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.world import World as Base
 
 MINUTE = timedelta(minutes=1)
 REGION = "eu-central-1"
-#: What a world is mostly about; a theme that is named more often has more worlds.
+#: The main subject of a world. A theme that is listed more often has more worlds.
 THEMES = (
     *("outage", "outage", "outage", "move", "move", "return", "return", "return", "level", "level", "level"),
     *("requests", "requests", "pods", "pods", "restore", "restore", "release", "release", "anything"),
@@ -41,9 +41,9 @@ CODES = (
     *("InsufficientInstanceCapacity", "InsufficientInstanceCapacity", "InsufficientInstanceCapacity"),
     *("VcpuLimitExceeded", "AuthFailure", "Odd"),
 )
-#: What happens before a patch of a run.
+#: Events that happen before a patch of a run.
 DISTURBANCES = (*["killed between patches"] * 3, "changed meanwhile", "refused", "answer lost")
-#: How often each incident comes, and how much more often in the worlds of a theme.
+#: The weight of each incident, and the factor for worlds of a theme.
 INCIDENTS = {
     **{"zone_dies": 6, "zone_heals": 4, "replicas_rise": 5, "replicas_fall": 3, "autoscaler_acts": 6},
     **{"bounds_are_put_back": 3, "group_freezes": 2, "group_thaws": 2, "zone_is_said_impaired": 3, "apps_change": 3},
@@ -72,7 +72,7 @@ MORE: Mapping[str, Mapping[str, int]] = {
 
 
 class World(Base):
-    """One or two pools in a cluster, and everyone who writes to it."""
+    """One or two pools in a cluster, and all its writers."""
 
     def __init__(self, seed: int) -> None:
         chance = random.Random(seed)
@@ -118,7 +118,7 @@ class World(Base):
         self.hidden: dict[GroupKey, NodeGroup] = {}  # groups that lists leave out for now
         self.order = list(self.cluster.groups)
 
-    # -- what a world begins with
+    # -- the beginning of a world
 
     def _settings(
         self, chance: random.Random, counts: Mapping[str, list[int]], *, has_fallback: bool
@@ -245,11 +245,11 @@ class World(Base):
     # -- machines
 
     def allows(self, pod: Pod, place: str) -> bool:  # noqa: ARG002
-        """The recordings are of a scheduler that knows only sizes."""
+        """Return True. The recorded scheduler compares only sizes."""
         return True
 
     def control(self) -> None:
-        """Replicas become machines, and these become nodes, except in dead zones. Surplus machines are deleted."""
+        """Create machines for replicas and nodes for machines, except in dead zones. Delete surplus machines."""
         if self.slow:
             return
         now = self.clock.now()
@@ -271,7 +271,7 @@ class World(Base):
                     self._drain(key, machine)
 
     def _start(self, key: GroupKey, machine: str) -> None:
-        """A machine becomes a node, or fails."""
+        """Make a machine a node, or let it fail."""
         code, is_reported = self.failing.get(key.name, ("", False))
         if not code:
             self.cluster.set(key, machine, has_node=True, failure=None)
@@ -282,7 +282,7 @@ class World(Base):
     # -- runs
 
     def _before_patch(self, patch: Patch) -> None:
-        """What happens to a run before one of its patches."""
+        """Apply the event that is drawn for a patch, before it."""
         key = patch.plan.group.key
         self.patches += 1
         if self.patches != self.disturbed_patch or not self.disturbs:
@@ -299,7 +299,7 @@ class World(Base):
                 raise ClusterUnavailableError("no answer")
 
     def check(self, number: int) -> dict[str, Any]:
-        """One run, whatever befalls it, and what is recorded of it."""
+        """Play one run with its drawn events, and return its recording."""
         chance = self.chance
         self.life, self.patches, self.disturbs = Life(), 0, ""
         if number and chance.random() < 0.3:
@@ -346,11 +346,11 @@ class World(Base):
 
     @staticmethod
     def _summary(summary: RunSummary) -> dict[str, Any]:
-        """The parts of a run's answer that are worth comparing."""
+        """Return the parts of a run's summary that are compared."""
         return {"message": summary.message, "metrics": summary.metrics(), "writes": summary.writes}
 
     def _count(self, document: Mapping[str, Any]) -> None:
-        """Count what the plan and the stored items show."""
+        """Count the rules and states in the plan and the stored items."""
         for key, item in document["state"].items():
             if key.startswith("POOL#"):
                 state = item["state"]
@@ -373,7 +373,7 @@ class World(Base):
             self.happened.update(f"state {planned['state']}" for planned in pool["groups"])
 
     def play(self) -> Iterator[dict[str, Any]]:
-        """The checks of the world, with what happens between them."""
+        """Yield the recordings of all checks. Incidents happen between them."""
         for number in range(18 if self.theme in ("return", "level") else 10):
             yield self.check(number)
             incidents, apart = [0, 1, 1, 2], [15, 45, 60, 60, 75, 150, 330, 700]
@@ -390,7 +390,7 @@ class World(Base):
             self.pass_time(timedelta(seconds=self.chance.choice(apart)))
 
     def _drought(self, number: int) -> None:
-        """The first pool gets no node for a while, and its fallback grows."""
+        """Let the first pool get no node for a while, so that its fallback grows."""
         groups = [key for key in self.cluster.groups if key.name.startswith("workers")]
         if number == 0:
             self.failing = {key.name: (CODES[0], True) for key in groups}
@@ -409,7 +409,7 @@ class World(Base):
                     self.cluster.set(key, machine.name, has_node=True, failure=None)
 
     def _launches_fail(self) -> None:
-        """Pods wait for nodes of a group that gets none."""
+        """Create pods that wait for nodes of a group that gets none."""
         found, more = self._any_group(), self.chance.randint(1, 3)
         self.failing[found.key.name] = (CODES[0], True)
         self.cluster.change(found.key, requested=found.requested + more)
@@ -437,7 +437,7 @@ class World(Base):
         self.cluster.change(key, requested=self.cluster.groups[key].requested + self.chance.randint(0, 2))
 
     def awaited_zone_dies(self) -> None:
-        """A group that waits for a node gets none."""
+        """Let the zone of a group that waits for a node deliver none."""
         awaited = [key for key, each in self.cluster.groups.items() if each.requested > len(self._running(key))]
         if awaited:
             self.failing[self.chance.choice(awaited).name] = (self.chance.choice(CODES), self.chance.random() < 0.5)
@@ -477,7 +477,7 @@ class World(Base):
         self.cluster.change(found.key, bounds=bounds, owner=owner)
 
     def a_list_is_incomplete(self) -> None:
-        """The next checks do not find one group."""
+        """Hide one group from the next checks."""
         if len(self.cluster.groups) > 1:
             key = self._any_group().key
             if key != self.contested:
@@ -509,7 +509,7 @@ class World(Base):
         self._ask(-self.chance.randint(1, 4))
 
     def _ask(self, nodes: int) -> None:
-        """Request nodes, unless a request is open: requests that wait for each other are no part of these worlds."""
+        """Request nodes, unless a request is open. These worlds have no queued requests."""
         stored = self.store.load("demo")
         if any(not each.done for each in stored.scale_requests.values()):
             return
@@ -559,7 +559,7 @@ class World(Base):
         self._control(convergence_requested={self.chance.choice(self.names): self.clock.now()})
 
     def record_changes(self) -> None:
-        """Somebody registers the cluster again, with another limit or mode."""
+        """Register the cluster again, with another limit or mode."""
         pool = self.chance.choice(self.settings["pools"])
         match self.chance.choice(["max", "max", "min", "level", "dry_run", "strategy", "on_failure"]):
             case "max":
@@ -577,7 +577,7 @@ class World(Base):
         register_again(self.store, record(**self.settings))
 
     def machine_is_preserved(self) -> None:
-        """Gardener preserves one machine, first one that has failed."""
+        """Preserve one machine as Gardener does, preferably a failed one."""
         if self.flavour != "gardener":
             return
         listed = [(key, machine) for key in self.cluster.groups for machine in self.cluster.staying(key)]
@@ -595,5 +595,5 @@ class World(Base):
 
 
 def replace_copied(each: NodeGroup, bounds: Bounds | None) -> Any:
-    """The owner's bounds, once its controller has copied them to the scalable."""
+    """Return the owner's bounds after its controller has copied them to the scalable."""
     return replace(each.owner, copied=bounds)

@@ -222,9 +222,9 @@ TRAITS = {
 
 
 def demand(fleets: tuple[int, ...] = (10, 100, 1_000, 5_000), rounds: int = 3) -> Rows:
-    """Measure scale_up() of pending pods and scale_down() of nodes with 30 pods each, by size.
+    """Measure scale_up() of pending pods, and scale_down() of nodes with 30 pods each, by size.
 
-    ``check_s`` is the time with the processor share of the function ``check``, ``peak_mib`` the memory so far.
+    The time ``check_s`` is with the processor share of the function ``check``; ``peak_mib`` is the memory so far.
     """
     sizes = ((500, 50, 3), (5_000, 50, 3), (5_000, 500, 3), (5_000, 500, 50))  # pods, kinds of pods, pools
     for title, traits in TRAITS.items():

@@ -164,7 +164,7 @@ class Kubernetes:
         return 200, b"<html>" + b"garbage " * 1000, ""
 
     def control(self, command: Object) -> Object:
-        """Give clusters an incident (``"none"`` ends it), and return the counts since the last call.
+        """Give clusters an incident (``"none"`` ends it). Return the counts since the last call.
 
         ``ahead``: let the controllers of all clusters with an incident work at so many seconds from now.
         """
@@ -196,7 +196,7 @@ class Kubernetes:
         return counts
 
     def _sandbox(self, flavour: str) -> tuple[Cluster, datetime]:
-        """Return a cluster as recorded, with its machines and our annotations on its groups, half a minute ago."""
+        """Return a cluster as recorded half a minute ago, with machines and Evenkeel's annotations on its groups."""
         now = datetime.now(UTC) - timedelta(seconds=30)
         cluster = Cluster(flavour, pools=self._pools, clock=lambda: now, timing=Timing(), settings=None)
         cluster.settle(now)

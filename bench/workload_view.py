@@ -248,7 +248,7 @@ def _read() -> None:
 def workload_view(nodes: tuple[int, ...] = (30, 300, 1_000, 5_000), pods_per_node: float = 30.0) -> Rows:
     """Measure one check of a workload cluster in a separate process: every page of every list, and its advice.
 
-    ``check_s`` and ``rebalance_s`` are the seconds with the processor share of these functions, with round trips.
+    The seconds ``check_s`` and ``rebalance_s`` are with the processor share of these functions, with round trips.
     ``kept`` repeats the reading with the connection kept; ``nobody_waits`` reads the pending pods alone.
     """
     functions = Template().functions()

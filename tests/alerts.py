@@ -1,4 +1,4 @@
-"""News of trouble for tests, and what stands where a channel or a table would."""
+"""Alerts for tests, and fakes of a channel and of the alerts' memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ KEY = "blue/cluster-api/prod/workers/missing"
 
 
 def alert(news: Change = Change.OPENED, **fields: Any) -> Alert:
-    """One of three missing nodes, a second after noon."""
+    """Return an alert about one of three nodes that is missing, at 12:00:01."""
     base = Alert(
         key=KEY,
         change=news,
@@ -50,7 +50,7 @@ def detail_of(reported: Alert) -> dict[str, Any]:
 
 @dataclass
 class FakeMemory:
-    """``AlertMemory`` that forgets with the test."""
+    """``AlertMemory`` in memory."""
 
     items: dict[tuple[str, str], LastNotified] = field(default_factory=dict)
 
@@ -65,7 +65,7 @@ class FakeMemory:
 
 @dataclass
 class FakeChannel:
-    """Keeps what it received. ``before``: called with each message, before it is kept; may raise."""
+    """A channel that keeps its messages. ``before`` is called with each message before it is kept, and may raise."""
 
     together: bool = False
     name: str = "fake"

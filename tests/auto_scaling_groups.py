@@ -1,4 +1,4 @@
-"""Evenkeel beside a simulated EC2 Auto Scaling API: real adapter and use cases, state in memory, virtual time."""
+"""Evenkeel with a simulated EC2 Auto Scaling API: real adapter and use cases, state in memory, virtual time."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class InProcess:
 
 
 class Stage:
-    """Auto Scaling groups of one account and Region, and Evenkeel beside them."""
+    """Auto Scaling groups of one account and Region, managed by Evenkeel."""
 
     def __init__(self, behavior: Behavior | None = None, **fields: Any) -> None:
         self.stock = Cloud(zones=ZONES)
@@ -117,7 +117,7 @@ class Stage:
         self.store.save_record(self.record, stored.control, stored.versions)
 
     def put(self, name: str, zone: str, minimum: int, desired: int, maximum: int, **tags: str) -> None:
-        """Create a group with these tags besides those of the pool; a tag without text is left out."""
+        """Create a group with the pool's tags and these. A tag without text is left out."""
         values = {**POOL, **{key.replace("__", "/").replace("_", "-"): value for key, value in tags.items()}}
         self.api.create_auto_scaling_group(
             AutoScalingGroupName=name,
@@ -153,7 +153,7 @@ class Stage:
         return names
 
     def refuse(self, zone: str) -> None:
-        """Refuse launches in a zone for want of capacity."""
+        """Refuse launches in a zone: no capacity."""
         text = NO_CAPACITY.format(zone=zone)
         self.stock.refuse(zone, code="InsufficientInstanceCapacity", message=text, status=500)
 
@@ -161,7 +161,7 @@ class Stage:
         self.api.clock.run(timedelta(minutes=minutes))
 
     def seconds_left(self, seconds: float) -> Remaining:
-        """Return what counts the seconds that remain of a function, in the time of the simulated API."""
+        """Return a function that returns the seconds left, in the time of the simulated API."""
         end = self.clock.now() + timedelta(seconds=seconds)
         return lambda: (end - self.clock.now()).total_seconds()
 
@@ -169,7 +169,7 @@ class Stage:
         return self.api.groups.by_name[name]
 
     def numbers(self, name: str) -> tuple[int, int, int, int]:
-        """Return minimum, desired capacity, instances that run, and maximum of a group."""
+        """Return a group's minimum, desired capacity, number of running instances, and maximum."""
         group = self.group(name)
         running = sum(instance.state == "InService" for instance in group.instances.values())
         return group.minimum, group.desired, running, group.maximum
@@ -217,7 +217,7 @@ def tag(group: str, key: str, value: str) -> dict[str, Any]:
 
 
 class Ec2:
-    """EC2 with some instance types, as its DescribeInstanceTypes describes them."""
+    """EC2's DescribeInstanceTypes with some instance types."""
 
     def __init__(self, *, refused: bool = False) -> None:
         self.refused, self.asked = refused, list[list[str]]()
@@ -303,7 +303,7 @@ def over_http(stage: Stage) -> Iterator[AwsServer]:
 
 
 def outage(**fields: Any) -> tuple[Stage, list[str]]:
-    """Three zones with two nodes each; two more are requested in a zone that refuses them."""
+    """Return three zones with two nodes each. Two more are requested in a zone that refuses them."""
     stage = Stage(autoscaler="none", **fields)
     names = stage.pool()
     stage.settle()

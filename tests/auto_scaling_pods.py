@@ -1,4 +1,4 @@
-"""Auto Scaling groups whose instances are nodes with pods: the simulated API of AWS beside a simulated Kubernetes."""
+"""Auto Scaling groups whose instances are nodes with pods: simulated APIs of AWS and Kubernetes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rights(*names: str) -> list[Rule]:
 
 
 class PodStage(Stage):
-    """A stage whose cluster has pods. `lost` has each pod that was on a node as its instance ended."""
+    """A stage whose cluster has pods. `lost` has each pod that was on a node when its instance ended."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**{"demand": "full", "autoscaler": "none", "workload": _WORKLOAD, **fields})
@@ -151,7 +151,7 @@ class PodStage(Stage):
             self.minutes(1)
 
     def die_at(self, at: int, how: How) -> list[str]:
-        """Run, and come to harm at this call of AWS, of the API server or of the table. Return the calls."""
+        """Run with a fault at this call of AWS, the API server or the table. Return the calls."""
         life, store = Life(at=at, how=how), self.store
         self.life, self.store = life, Mortal(store, life, "table")  # type: ignore[assignment]
         self.clusters.wrap = lambda client: MortalClient(client, life)

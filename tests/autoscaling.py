@@ -1,4 +1,4 @@
-"""Node groups as numbers, and a loop of the autoscaler's model that is carried out on them."""
+"""Node groups as numbers, and a loop of the autoscaler's model on them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

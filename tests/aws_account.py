@@ -1,4 +1,4 @@
-"""An account with Auto Scaling groups, and what the AWS command line prints about them."""
+"""An account with Auto Scaling groups, and the AWS command line's output about them."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Small builders of node groups, pools and states, shared by every suite: only what a test is about stands in it."""
+"""Builders of node groups, pools and states for all suites. A test names only the fields that matter to it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ def group(
     pool: str | None = POOL,
     **fields: Any,
 ) -> NodeGroup:
-    """A node group; running is requested unless said otherwise, bounds are absent."""
+    """Return a node group without bounds. By default, as many nodes run as are requested."""
     return make(
         NodeGroup,
         key=fields.pop("key", None) or key(zone, pool=pool or "loose"),
@@ -74,7 +74,7 @@ def group(
 
 
 def owned(zone: str, bounds: Bounds, *, requested: int = 0, uid: str = "", takes_ours: bool = True) -> NodeGroup:
-    """A group whose bounds stand on an object of its own."""
+    """Return a group whose bounds are on another object, its owner."""
     ref = OwnerRef(kind="MachineAutoscaler", namespace="default", name=zone, uid=uid or f"uid-{zone}")
     owner = OwnerNumbers(
         ref=ref, bounds=bounds, min_field="spec.minReplicas", max_field="spec.maxReplicas", takes_ours=takes_ours
@@ -83,7 +83,7 @@ def owned(zone: str, bounds: Bounds, *, requested: int = 0, uid: str = "", takes
 
 
 def stated(text: str) -> Reason:
-    """A reason of which only its words matter."""
+    """Return a reason with this text."""
     return Reason.of(Rule.SAID, text=text)
 
 
@@ -145,7 +145,7 @@ def in_backoff(failure_class: FailureClass = FailureClass.CAPACITY, *, failures:
 def after_backoff(
     failure_class: FailureClass = FailureClass.CAPACITY, *, running_seen: int | None = None
 ) -> GroupState:
-    """A group whose backoff is over at NOW, with no success seen yet."""
+    """Return a group whose backoff ends at NOW, without a success yet."""
     return make(
         GroupState,
         failures=1,
@@ -158,12 +158,12 @@ def after_backoff(
 
 
 def in_slow_start(nodes: int, *, running_seen: int) -> GroupState:
-    """A group whose zone delivers again since a minute ago, and may have so many machines on their way."""
+    """Return a group whose zone has delivered for a minute, and which may have so many machines under way."""
     return replace(after_backoff(), last_success=NOW - MINUTE, slow_start=nodes, running_seen=running_seen)
 
 
 def machines(group: NodeGroup, *ages: timedelta) -> NodeGroup:
-    """The group with its machines listed: the running ones, and one without a node per age."""
+    """Return the group with its machines: the running ones, and for each age one without a node."""
     found = [
         Machine(name=f"{group.key.name}-run-{i}", has_node=True, created_at=NOW - timedelta(days=1))
         for i in range(group.running)
@@ -172,7 +172,7 @@ def machines(group: NodeGroup, *ages: timedelta) -> NodeGroup:
 
 
 def refused(group: NodeGroup, *ages: timedelta) -> NodeGroup:
-    """The same, with machines whose launch the provider has refused in the place of those that are on their way."""
+    """Return the same, but the provider has refused the machines without a node."""
     failure = MachineFailure(code="InsufficientInstanceCapacity", message="no room")
     found = [
         machine if machine.has_node else replace(machine, failure=replace(failure, at=machine.created_at))
@@ -222,7 +222,7 @@ def requested(found: PoolPlan) -> tuple[int, ...]:
 
 
 def reasons(found: PoolPlan, zone: str) -> str:
-    """All reasons of one zone's group, as one text to search."""
+    """Return all reasons of one zone's group as one text."""
     return "\n".join(
         text for plan in found.groups if plan.group.identity.zone == zone for text in sentences(plan.reasons)
     )
@@ -231,10 +231,10 @@ def reasons(found: PoolPlan, zone: str) -> str:
 def written(
     planned: GroupPlan, adopted: Bounds | None = None, now: datetime = NOW, move: str | None = None
 ) -> NodeGroup:
-    """The group as the next check finds it once its patch has been applied: bounds, replicas and annotation.
+    """Return the group as the next check reads it after its patch: bounds, replicas and annotation.
 
-    Running machines stay; where replicas went down, the machines are gone that are marked to go. ``adopted`` is what
-    the annotation of that name carries from then on.
+    Where replicas were lowered, the marked machines are gone; others keep running. ``adopted`` is the new value of the
+    annotation of that name.
     """
     if not planned.changes:
         return planned.group
@@ -271,7 +271,7 @@ def written(
 
 
 def applied(found: Plan, state: ClusterState, now: datetime = NOW) -> tuple[Observation, ClusterState]:
-    """The world after every patch of a plan, and what is remembered then. Groups that are in no pool are left out."""
+    """Return the groups after every patch of a plan, and the state then. Groups outside pools are left out."""
     id = ulid(now, bytes(10))
     return (
         Observation(
@@ -290,23 +290,23 @@ def applied(found: Plan, state: ClusterState, now: datetime = NOW) -> tuple[Obse
 
 
 def remembered(state: ClusterState, found: Plan) -> ClusterState:
-    """Return the state after a check that stores what it has observed, and writes nothing."""
+    """Return the state after a check that stores its observations and writes nothing."""
     return replace(state, groups={**state.groups, **found.states}, pools={**state.pools, **found.pool_states})
 
 
 @dataclass
 class Played:
-    """A pool played forward: what each check plans is written and remembered before the next one comes."""
+    """A pool over several checks. Each check's plan is written and stored before the next check."""
 
     groups: list[NodeGroup]
     policy: Policy
     state: ClusterState = field(default_factory=ClusterState)
     now: datetime = NOW
-    seen: Plan | None = None  # what the last check made of it
-    workload: Workload | None = None  # what the next check finds to run there
+    seen: Plan | None = None  # of the last check
+    workload: Workload | None = None  # of the next check
 
     def check(self, seconds: float = 0, /, **others: int) -> PoolPlan:
-        """A check after so many seconds, in which others have set requested (all of it runs) of some zones."""
+        """Check after so many seconds. ``others``: requested nodes by zone, set by another writer; all of them run."""
         self.now += timedelta(seconds=seconds)
         self.groups = [
             replace(found, requested=others[found.identity.zone], running=others[found.identity.zone])
@@ -332,7 +332,7 @@ def problems_of(problems: Iterable[Problem]) -> tuple[str, ...]:
 
 
 def json_values(*scalars: st.SearchStrategy[Any], keys: st.SearchStrategy[str] | None = None) -> st.SearchStrategy[Any]:
-    """Whatever JSON may hold, further scalars too; objects have these keys, or any."""
+    """Return any JSON values, with further scalars. Objects have these keys, or any."""
     leaves = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), *scalars)
     names = st.text(max_size=8) if keys is None else keys
     return st.recursive(

@@ -1,4 +1,4 @@
-"""A sandbox cluster's node groups, as people, GitOps tools and Cluster Autoscaler read and write them: zone by zone."""
+"""A sandbox cluster's node groups by zone, as operators, GitOps tools and Cluster Autoscaler read and write them."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ CLUSTERS = "clusters.cluster.x-k8s.io"
 
 
 class ClusterObjects:
-    """One pool with one node group per zone. ``cluster_class``: the bounds stand in the Cluster's topology."""
+    """One pool with one node group per zone. ``cluster_class``: the bounds are in the Cluster's topology."""
 
     cluster_class = False
 
@@ -39,14 +39,14 @@ class ClusterObjects:
         return str(self.item(zone)["metadata"]["name"])
 
     def replicas(self) -> dict[str, int]:
-        """Requested per zone."""
+        """Return requested nodes by zone."""
         return {zone: item["spec"].get("replicas", 0) for zone, item in self.items().items()}
 
     def machines(self) -> dict[str, Object]:
         return {item["metadata"]["name"]: item for item in self.objects.list(self.machine_resource)}
 
     def owners(self, items: Mapping[str, Object]) -> dict[str, Object]:
-        """Who owns the bounds, by zone: the scalable, its MachineAutoscaler, its NodePool, or its class's Cluster."""
+        """Return the owner of the bounds by zone: the scalable, MachineAutoscaler, NodePool or Cluster."""
         if self.cluster_class:
             (cluster,) = self.objects.list(CLUSTERS)
             return dict.fromkeys(items, cluster)
@@ -62,7 +62,7 @@ class ClusterObjects:
         return self.owners({zone: self.item(zone)})[zone]
 
     def bounds(self, zone: str, owner: Object | None = None) -> tuple[int, int]:
-        """The bounds of a zone's group, where they are owned. KeyError or ValueError where nobody can read them."""
+        """Return the bounds of a zone's group from their owner. Raise KeyError or ValueError if they are unreadable."""
         owner = owner or self.owner(zone)
         if owner["kind"] == "MachineAutoscaler":
             return owner["spec"].get("minReplicas", 0), owner["spec"]["maxReplicas"]
@@ -73,7 +73,7 @@ class ClusterObjects:
         return int(annotations[self.machine_api.min_key]), int(annotations[self.machine_api.max_key])
 
     def sizes(self) -> dict[str, tuple[int, int, int]]:
-        """Requested, and the bounds for it, by zone: all that stands there now, listed once."""
+        """Return requested nodes, min and max by zone, from one list of each kind."""
         items = self.items()
         owners = self.owners(items)
         return {
@@ -81,7 +81,7 @@ class ClusterObjects:
         }
 
     def annotations(self, zone: str, owner: Object | None = None) -> dict[str, str]:
-        """The annotations that stand with a zone's bounds, wherever that is."""
+        """Return the annotations of the object that has a zone's bounds."""
         owner = owner or self.owner(zone)
         if owner["kind"] == "Cluster":
             owner = next(entry for entry in topology_entries(owner) if entry["name"] == zone)
@@ -92,7 +92,7 @@ class ClusterObjects:
         self.patch(self.item(zone), patch, manager)
 
     def set_bounds(self, zone: str, low: int, high: int, manager: str = "test") -> None:
-        """Another writer gives a zone's group other bounds."""
+        """Set the bounds of a zone's group as another writer."""
         owner = self.owner(zone)
         if owner["kind"] == "MachineAutoscaler":
             self.patch(owner, {"spec": {"minReplicas": low, "maxReplicas": high}}, manager)
@@ -103,7 +103,7 @@ class ClusterObjects:
             self.annotate(zone, bounds, manager)
 
     def annotate(self, zone: str, annotations: Mapping[str, str], manager: str = "test") -> None:
-        """Another writer edits the annotations that stand with a zone's bounds."""
+        """Edit the annotations of the object that has a zone's bounds, as another writer."""
         owner = self.owner(zone)
         patch: Object = {"metadata": {"annotations": dict(annotations)}}
         if owner["kind"] == "Cluster":
@@ -113,7 +113,7 @@ class ClusterObjects:
         self.patch(owner, patch, manager)
 
     def scale(self, zone: str, replicas: int, manager: str = "cluster-autoscaler") -> None:
-        """The scale subresource without a version: Cluster Autoscaler's way, and kubectl's."""
+        """Write the scale subresource without a version, as Cluster Autoscaler and kubectl do."""
         self.objects.scale(self.scalables, self.namespace, self.name_of(zone), replicas, manager=manager)
 
     def patch(self, item: Object, patch: Object, manager: str = "test") -> None:
@@ -129,6 +129,6 @@ class ClusterObjects:
 
 
 def topology_entries(cluster: Object) -> list[Object]:
-    """The machine deployments of a Cluster's topology."""
+    """Return the machine deployments of a Cluster's topology."""
     entries: list[Object] = cluster["spec"]["topology"]["workers"]["machineDeployments"]
     return entries

@@ -1,4 +1,4 @@
-"""For every suite: one way to run properties, the same on every machine; what AWS's services are like is read once."""
+"""For all suites: profiles of Hypothesis, marks, and one loader for the models of AWS services."""
 
 import logging
 import os
@@ -22,12 +22,12 @@ for name in [*os.environ]:
     ):
         del os.environ[name]
 os.environ["AWS_DEFAULT_REGION"] = "eu-central-1"
-# The servers of tests are here. What fetches packages still goes through the proxy of a person who has one.
+# The tests' servers are on this machine. Package downloads still use the proxy of the environment.
 for name in ("NO_PROXY", "no_proxy"):
     os.environ[name] = ",".join(filter(None, (os.environ.get(name), _LOOPBACK)))
 
-# Derandomized, so that only a change makes a run red. `make test` tries few examples, `make test-deep` more.
-# `pytest tests/property --hypothesis-profile=explore` tries new examples each time.
+# Derandomized, so that only a change makes a run fail. `make test` tries few examples, `make test-deep` more. `pytest
+# tests/property --hypothesis-profile=explore` tries new examples each time.
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=30)
 settings.register_profile("deep", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile(

@@ -1,4 +1,4 @@
-"""A pool that converges, played without an API: machines boot and drain, runs die between their patches."""
+"""A converging pool without an API. Machines boot and drain, and runs die between their patches."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ SETTLED = 601
 
 
 def convergence(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy:
-    """A record with converge, which knows no pods and may move them all."""
+    """Return a policy with converge, which reads no pods and may move all nodes."""
     policy = numbers(minimum, maximum)
     desired_bounds = {
         "blind": True,
@@ -37,9 +37,7 @@ def convergence(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy
 
 @dataclass
 class PlayedPool:
-    """``zones`` are a, b, c…; every machine that is ordered waits until ``boot``, every deleted one until
-    ``drain``.
-    """
+    """Zones are a, b, c…. An ordered machine joins at the next ``boot``, a deleted one ends at the next ``drain``."""
 
     counts: Sequence[int]
     policy: Policy = field(default_factory=convergence)
@@ -49,7 +47,7 @@ class PlayedPool:
     groups: dict[str, NodeGroup] = field(init=False)
     last: PoolPlan | None = field(init=False, default=None)
     made: int = field(init=False, default=0)
-    #: nodes that went, in order, by the zone that they were in
+    #: the zone of each removed node, in order
     went: list[str] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
@@ -135,11 +133,11 @@ class PlayedPool:
         )
 
     def fences(self, zones: Mapping[str, datetime]) -> None:
-        """Let an operator state the outages of these zones, and no others."""
+        """Let an operator state the outages of exactly these zones."""
         self.state = replace(self.state, zones=zones)
 
     def check(self, seconds: float = 0, *, dies_after: int | None = None) -> PoolPlan:
-        """A run after so many seconds; ``dies_after`` so many patches, 0: once it is written down what is to come."""
+        """Run after so many seconds. ``dies_after``: patches until the run dies; 0: it has only stored its plan."""
         self.now += timedelta(seconds=seconds)
         workload = self.workload(self) if self.workload else None
         observation = Observation(groups=tuple(self.groups.values()), workload=workload)
@@ -158,7 +156,7 @@ class PlayedPool:
         return pool
 
     def until_quiet(self, *, most: int = 400) -> None:
-        """Runs, each a minute after the one before, in a world where everything works, until nothing is left to do."""
+        """Run each minute without faults until nothing is left to do."""
         quiet = 0
         for _ in range(most):
             found = self.check(60)
@@ -198,8 +196,8 @@ class PlayedPool:
         self.change(zone, machines=listed, running=running)
 
     def _reconcile(self, zone: str, first: Collection[str] = ()) -> None:
-        """As many machines as replicas: those named go first, then those without a node, then the newest; those that
-        are preserved go last.
+        """Match machines to replicas. ``first`` go first, then those without a node, the newest, and preserved ones
+        last.
         """
         staying = [each for each in self.machines(zone) if not each.deleting]
         for _ in range(self.groups[zone].requested - len(staying)):

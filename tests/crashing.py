@@ -1,4 +1,4 @@
-"""A worker that dies at a step of our choice, beside a cluster that goes on living."""
+"""A worker that dies at a chosen step, and a cluster that continues."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.timed import worker
 
 DEAD, BUSY, IDLE, FROZEN = (*ZONES, "eu-central-1d")
 POOL = "workers"
-#: who owns the bounds: the flavours' own way, a Cluster's topology, NodePools without and with the fence that pins them
+#: who owns the bounds: the flavours' own objects, a Cluster's topology, NodePools without and with a pinning fence
 OWNERS = ("gardener", "cluster-api", "openshift", "cluster-class", "hypershift", "hypershift-pinned")
 PAUSED: dict[str, Object] = {
     "gardener": {"spec": {"paused": True}},
@@ -53,7 +53,7 @@ PAUSED: dict[str, Object] = {
 
 
 class How(StrEnum):
-    """What happens at a step."""
+    """A fault at a step."""
 
     BEFORE = "dies before it"
     AFTER = "dies after it"
@@ -62,14 +62,14 @@ class How(StrEnum):
 
 
 class KilledError(BaseException):
-    """The worker's process is gone. Not an Exception: nothing under test may catch it and go on."""
+    """The worker's process ended. It is no Exception, so that the code under test cannot catch it."""
 
 
 @dataclass
 class Life:
-    """One life of a worker. Its calls to the world outside are steps; it ends, or something happens, at some of them.
+    """One life of a worker. Its calls to outside are steps; at some of them it dies, or a happening occurs.
 
-    Steps count from 0. ``happenings`` by step and moment ("before" or "after"); those of patches also from -1 down.
+    Steps count from 0. ``happenings`` are by step and moment ("before" or "after"); patches also count from -1 down.
     """
 
     at: int | None = None
@@ -80,7 +80,7 @@ class Life:
     dead: bool = False
 
     def step(self, name: str, call: Callable[[], Any], lost: Callable[[], Exception]) -> Any:
-        """Carry out one step, or what has been arranged instead. The dead carry out nothing."""
+        """Carry out one step, or its fault. A dead worker carries out nothing."""
         if self.dead:
             raise KilledError
         numbers = [len(self.steps)]
@@ -120,7 +120,7 @@ def is_read(step: str) -> bool:
 
 
 def harmed_at(steps: Iterable[str], how: How) -> Iterator[tuple[int, str]]:
-    """Yield the steps at which this harm leaves a new state, each with its number.
+    """Yield the steps at which this fault leaves a new state, each with its number.
 
     A death after a read leaves the same state as a death after the previous step.
     """
@@ -134,9 +134,9 @@ def _is_patch(step: str) -> bool:
 
 
 class Mortal:
-    """A port whose every call is a step of a life, or the calls of some names alone.
+    """A port whose calls, or those named by ``only``, are steps of a life.
 
-    ``lost`` is what a caller gets in the place of a lost answer.
+    A caller gets the error ``lost`` instead of a lost answer.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Mortal:
 
 
 class Lives:
-    """The workers that are under way, one within another: a step is one of the innermost."""
+    """The nested workers under way. A step belongs to the innermost."""
 
     def __init__(self) -> None:
         self._lives: list[Life] = []
@@ -180,7 +180,7 @@ class Lives:
 
     @property
     def disturbed(self) -> bool:
-        """Whether something happens, or has happened, to a run that is under way."""
+        """Return True if a run under way has a fault or happening, now or before."""
         return any(life.happenings for life in self._lives)
 
     def step(self, name: str, call: Callable[[], Any], lost: Callable[[], Exception]) -> Any:
@@ -191,7 +191,7 @@ class Lives:
 
 
 class _Wireless:
-    """What the adapter needs of the client library's transport: requests go straight to the simulated server."""
+    """The part of the client library's transport that the adapter needs, with calls instead of HTTP."""
 
     def __init__(self, api: KubernetesAPI, life: Life) -> None:
         self._api, self._life = api, life
@@ -213,7 +213,7 @@ class _Wireless:
 
 @dataclass(frozen=True)
 class WirelessClusters:
-    """Opens the one cluster there is, for one life."""
+    """Opens the only cluster, for one life."""
 
     api: KubernetesAPI
     life: Life
@@ -236,7 +236,7 @@ class WirelessClusters:
 
 
 class Runs:
-    """Runs beside a simulated cluster. Their calls to API server, table and queue are steps of a life."""
+    """Runs at a simulated cluster. Their calls to API server, table and queue are steps of a life."""
 
     api: KubernetesAPI
     objects: Store
@@ -250,9 +250,9 @@ class Runs:
         return WirelessClusters(self.api, life, self.clock)
 
     def run(self, life: Life | None = None, clusters: Clusters | None = None) -> RunSummary:
-        """One run. KilledError where its life ends; EvenkeelError where the message goes back to the queue.
+        """Run once. Raise KilledError if its life ends, EvenkeelError if the message returns to the queue.
 
-        ``clusters`` opens the cluster in another way than without a network.
+        ``clusters`` opens the cluster instead of WirelessClusters.
         """
         life = life or Life()
         return worker(
@@ -265,13 +265,13 @@ class Runs:
         )("demo", "a test", plenty)
 
     def troubled(self, life: Life) -> None:
-        """A run that may end badly, and then a minute and more in which its lease runs out."""
+        """Run once, with any end. Then let time pass until its lease has expired."""
         with contextlib.suppress(KilledError, EvenkeelError):
             self.run(life)
         self._pass(timedelta(seconds=75))
 
     def again(self, *shared: object) -> Self:
-        """The same scene, to be played once more; ``shared`` is not copied."""
+        """Return a copy of the scene to play again. ``shared`` objects are not copied."""
         kept = (self.api, self.clock, self.objects._lock, *self.objects.resources, *shared)
         played = copy.deepcopy(self, {id(one): one for one in kept})
         played.clock = copy.copy(self.clock)
@@ -282,20 +282,20 @@ class Runs:
         return played
 
     def _pass(self, time: timedelta) -> None:
-        """Time goes by, and the controllers do their work."""
+        """Let time pass and the controllers act."""
         raise NotImplementedError
 
     def _check_over(self, request: Request) -> None:
-        """Check what must hold after every request."""
+        """Check the invariants of every request."""
 
 
 class Scene(Runs, ClusterObjects):
-    """A pool of one of OWNERS: four zones, of which one gives no machines any more, one has a machine under
-    way, one is idle, one frozen.
+    """A pool of one of OWNERS in four zones: one gives no machines, one has a machine under way, one is idle, one
+    frozen.
 
-    ``fields`` go into the cluster's record; ``arrived`` is called when the world is ready, before Evenkeel comes;
-    without ``incident`` all zones stay well; ``memory`` replaces the store in memory. ``faults`` collects each
-    violation with the request after which it was.
+    Further ``fields`` are the record's; ``arrived`` is called before Evenkeel's first run; without ``incident`` all
+    zones stay healthy; ``memory`` replaces the store in memory; ``faults`` collects each violation with the request
+    before it.
     """
 
     def __init__(
@@ -312,21 +312,21 @@ class Scene(Runs, ClusterObjects):
         kind = {"cluster-class": "cluster-api", "hypershift-pinned": "hypershift"}.get(owner, owner)
         self.kind, self.hypershift = kind, kind == "hypershift"
         flavour = "cluster-api" if self.hypershift else kind
-        #: bounds and replicas stand on two objects, and no write can carry the versions of both
+        #: bounds and replicas are on two objects, and no write can have the versions of both
         self.two_objects = owner in ("openshift", "cluster-class") or self.hypershift
         self.clock = FakeClock()
         pool = Pool(name=POOL, minimum=2, maximum=maximum, replicas=(2, 2, 2, 1), zones=(DEAD, BUSY, IDLE, FROZEN))
         world = World(clusters=[kind], pools={kind: [pool]}, clock=self.clock.now, settings=None)
         Runs.__init__(self, memory)
         ClusterObjects.__init__(self, world.clusters[kind])
-        if self.hypershift:  # an installer's objects say nothing of ours
+        if self.hypershift:  # an installer's objects have no fields of Evenkeel
             pools = [{"name": POOL, "selector": {USERS_POOL_LABEL: POOL}, "min": 2, "max": maximum}]
             fields = {"pools": pools, "node_pool_fence": owner == "hypershift-pinned", **fields}
         switches = {"write_topology": True} if owner == "cluster-class" else {}
         register(self.memory, flavours=[flavour], **switches, **fields)
         self.faults: list[str] = []
         self.scaled = 0  # replicas that Cluster Autoscaler has added
-        #: zones that it has scaled, and whose bounds have not held that since; what we had last decided then
+        #: zones that it has scaled beyond their bounds -> Evenkeel's last decision then
         self.overtaken: dict[str, str] = {}
         if owner == "cluster-class":
             self._hand_over_to_topology()
@@ -334,7 +334,7 @@ class Scene(Runs, ClusterObjects):
         self._pass(timedelta(seconds=75))
         arrived(self)
         self.settle()
-        # The frozen group's own controllers may have written it until here; nobody may from now on.
+        # Until here, the frozen group's own controllers may write it. From now on, no writer may.
         self.frozen = self._frozen()
         if incident:
             self.cloud.exhaust_zone(DEAD)
@@ -357,18 +357,18 @@ class Scene(Runs, ClusterObjects):
         self.overtaken[zone] = self._decision(zone)
 
     def pausable(self, zone: str) -> Object:
-        """What people pause there: HyperShift's operator would take it off the scalable again."""
+        """Return the object that operators pause: on the scalable, HyperShift's operator would undo it."""
         return self.owner(zone) if self.hypershift else self.item(zone)
 
     def slip(self, zone: str) -> None:
-        """Cluster Autoscaler orders one more machine in a zone. Above max HyperShift's operator would take it back."""
+        """Let Cluster Autoscaler order one machine in a zone. Above max, HyperShift's operator would undo it."""
         item = self.item(zone)
         most = int(item["metadata"]["annotations"][self.machine_api.max_key]) if self.hypershift else None
         if most is None or item["spec"]["replicas"] < most:
             self.scale(zone, self.replicas()[zone] + 1)
 
     def _hand_over_to_topology(self) -> None:
-        """A ClusterClass makes the deployments: their bounds come from the Cluster from now on."""
+        """Let a ClusterClass manage the deployments, whose bounds the Cluster has from now on."""
         entries = []
         for zone in self.zones:
             annotations = self.annotations(zone)
@@ -382,7 +382,7 @@ class Scene(Runs, ClusterObjects):
         self.cluster_class = True
 
     def grow(self, zone: str, nodes: int) -> None:
-        """Cluster Autoscaler scales a zone up, and its nodes join."""
+        """Let Cluster Autoscaler scale a zone up, and the nodes join."""
         self.scale(zone, nodes)
         for _ in range(4):
             self._pass(timedelta(seconds=75))
@@ -407,21 +407,21 @@ class Scene(Runs, ClusterObjects):
 
     def _pass(self, time: timedelta) -> None:
         self.clock.at += time
-        for _ in range(2):  # what one controller wrote another reads
+        for _ in range(2):  # one controller reads the writes of another
             self.controllers.step(self.clock.at)
 
     def _check_over(self, request: Request) -> None:
-        """After every write of ours: bounds that Cluster Autoscaler could read now are bounds that it can live with."""
+        """Check after each write of Evenkeel that Cluster Autoscaler can work with the bounds that it could read."""
         if request.method != "PATCH" or request.manager != "evenkeel":
             return
-        if self.hypershift:  # its operator watches, and does its part at once
+        if self.hypershift:  # its operator watches, and acts at once
             self.controllers.reconcile_owners(self.clock.at)
         for zone, (replicas, low, high) in self.sizes().items():
             if 0 <= low <= high and high >= replicas:
                 self.overtaken.pop(zone, None)
                 continue
-            # What it scales past our bounds meanwhile lasts until our next write there; where bounds and replicas stand
-            # on two objects until our next check, because a version guards only one.
+            # If it scales past Evenkeel's bounds meanwhile, this lasts until Evenkeel's next write there. With bounds
+            # and replicas on two objects it lasts until the next check, because a version guards only one.
             missed = self.two_objects or self._decision(zone) == self.overtaken.get(zone)
             if zone not in self.overtaken or not missed or not 0 <= low <= high:
                 self.faults.append(f"after {request.path}: {zone} requests {replicas} within {low}..{high}")
@@ -436,11 +436,11 @@ class Scene(Runs, ClusterObjects):
         raise AssertionError(f"eight runs, and it still writes: {outcome.plan}")
 
     def problems(self) -> list[str]:
-        """Everything that is not as it must be once all is quiet."""
+        """Return every problem that is left once all is quiet."""
         return self.wrong(self.expected)
 
     def wrong(self, expected: int, *, lost: int = 0) -> list[str]:
-        """Everything that is not as it must be where ``expected`` replicas are requested, and this many nodes went."""
+        """Return the problems left, if ``expected`` replicas must be requested and ``lost`` nodes removed."""
         found = list(self.faults)
         sizes = self.sizes()
         total = sum([replicas for replicas, _, _ in sizes.values()])
@@ -478,7 +478,7 @@ class CheckedLife(Life):
 
 
 class ConvergingScene(Scene):
-    """Three zones that may be written, one with four nodes and two with two: one step, and they are level."""
+    """Three writable zones with four, two and two nodes: one step makes them level."""
 
     ready = False
 
@@ -524,7 +524,7 @@ class ConvergingScene(Scene):
 
     def problems(self) -> list[str]:
         lost = self.nodes - self._nodes()
-        self.nodes -= lost  # converge may take them: as many as it has brought
+        self.nodes -= lost  # converge may remove as many as it has added
         found = self.wrong(self.requested)
         if len(lost) > 1:
             found.append(f"{len(lost)} nodes have gone")
@@ -539,7 +539,7 @@ class ConvergingScene(Scene):
 
 
 class RequestScene(Scene):
-    """A quiet scene with a request for so many nodes (negative: to be given back)."""
+    """A quiet scene with a request for so many nodes (negative: to remove)."""
 
     def __init__(self, owner: str, nodes: int) -> None:
         super().__init__(owner, incident=False)
@@ -558,7 +558,7 @@ class RequestScene(Scene):
 
 
 class _NamingStore(InMemoryStore):
-    """A table that names one machine to the plan while it is there and not deleted yet."""
+    """A store that names one machine for removal until it is deleted."""
 
     scene: RemovalScene
 
@@ -575,7 +575,7 @@ class _NamingStore(InMemoryStore):
 
 
 class _DrainingScene(Scene):
-    """Nodes go: a run closes a journal, or unmarks, alone."""
+    """A scene that removes nodes. A run without other writes closes a journal or removes a mark."""
 
     def settle(self) -> None:
         for _ in range(2):
@@ -583,7 +583,7 @@ class _DrainingScene(Scene):
         super().settle()
 
     def gone(self, expected: int) -> list[str]:
-        """Problems once it is quiet, where this many nodes had to go."""
+        """Return the problems once it is quiet, if this many nodes had to be removed."""
         found = self.wrong(self.requested - expected, lost=expected)
         if marks := self.marks():
             found.append(f"marks are left on {marks}")
@@ -640,11 +640,11 @@ def running_pod(name: str, node: str, cpu: str) -> Object:
 
 
 class UnneededScene(_DrainingScene):
-    """A quiet scene in which every node has a large pod that fills it; the frozen zone's one node as well."""
+    """A quiet scene in which a large pod fills each node, also the frozen zone's one node."""
 
     def __init__(self, owner: str) -> None:
         full = {"demand": "full", "autoscaler": "none", "workload": {"access": {"kind": "same"}}}
-        self.workloads: Workloads | None = None  # no scheduler and no kubelets, where no node is drained
+        self.workloads: Workloads | None = None  # no scheduler or kubelets unless nodes are drained
         super().__init__(owner, incident=False, arrived=lambda scene: scene.fill(), **full)
 
     def again(self, *shared: object) -> Self:
@@ -674,7 +674,7 @@ class UnneededScene(_DrainingScene):
         self.objects.create("pods", running_pod(f"{name}-{place.partition('.')[0]}", place, cpu))
 
     def empty(self, zone: str, number: int, *, left: str | None = None) -> None:
-        """Take the pods off this many nodes of a zone; ``left``: each keeps a small one instead."""
+        """Remove the pods of this many nodes of a zone. ``left``: each keeps a small one instead."""
         label = "topology.kubernetes.io/zone"
         nodes = [item for item in self.objects.list("nodes") if item["metadata"]["labels"][label] == zone]
         for node in nodes[:number]:
@@ -684,25 +684,25 @@ class UnneededScene(_DrainingScene):
                 self.pod("small", node, left)
 
     def ripen(self) -> Self:
-        """A run that starts the unneeded times, and the time that they take."""
+        """Run once to start the unneeded times, and let them pass."""
         self.run()
         self._pass(timedelta(minutes=11))
         return self
 
     def problems(self) -> list[str]:
-        """Of three empty nodes two are in one zone: Gardener's Worker keeps one of those."""
+        """Return the problems. Of three empty nodes, two are in one zone: Gardener's Worker keeps one of these."""
         return self.gone(2 if self.kind == "gardener" else 3)
 
 
 def unneeded(owner: str) -> UnneededScene:
-    """Two nodes of one zone and one of another are empty, long enough."""
+    """Return a scene in which two nodes of one zone and one of another have been empty for long enough."""
     scene = UnneededScene(owner)
     scene.empty(BUSY, 2)
     scene.empty(IDLE, 1)
     return scene.ripen()
 
 
-#: every scene in which each step of a run is killed, by what the run is about; each is made for an owner
+#: the scenes whose runs are killed at each step, by the subject of the run; each is made for an owner
 SCENES: dict[str, Callable[[str], Scene]] = {
     "move": lambda owner: Scene(owner, on_failure="move", autoscaler="none"),
     "move-beside-ca": lambda owner: Scene(owner, on_failure="move", autoscaler="cluster-autoscaler"),
@@ -724,14 +724,14 @@ def steps_of(scene: Runs) -> list[str]:
 
 
 def patches_of(scene: Scene, part: str = "") -> list[int]:
-    """The steps of an undisturbed run that are patches, of paths with this part."""
+    """Return the steps of an undisturbed run that patch paths with this part."""
     return [at for at, step in enumerate(steps_of(scene)) if step.startswith("PATCH") and part in step]
 
 
 def dying_at_every_step(
     scene: Any, hows: Iterable[How], wrong: Callable[[Any], list[str]] = lambda scene: scene.problems()
 ) -> dict[str, list[str]]:
-    """What is wrong once all is quiet after a run that came to harm, by the step that it happened at."""
+    """Return the problems left once all is quiet after a run with one fault, by its step."""
     found = {}
     for how in hows:
         for at, step in harmed_at(steps_of(scene), how):
@@ -744,7 +744,7 @@ def dying_at_every_step(
 
 
 def dying_again(scene: Scene, first: int) -> dict[str, list[str]]:
-    """The same after a run that died before its step ``first``, and a second one that dies at every step of its own."""
+    """Return the same after a run that died before step ``first`` and a second run that dies at each of its steps."""
     found, died = {}, scene.again()
     died.troubled(Life(at=first, how=How.BEFORE))
     for at, step in harmed_at(steps_of(died), How.AFTER):
@@ -757,9 +757,9 @@ def dying_again(scene: Scene, first: int) -> dict[str, list[str]]:
 
 
 def random_crashes(scene: Scene, chance: random.Random, runs: int, hows: Sequence[How]) -> tuple[int, str]:
-    """Play runs that each come to harm at a random step, until all is quiet.
+    """Play runs with a fault at a random step, until all is quiet.
 
-    Returns how many replicas Cluster Autoscaler has added in healthy zones meanwhile, and what happened, in words.
+    Return how many replicas Cluster Autoscaler added in healthy zones meanwhile, and a text about the faults.
     """
     story, before = [], scene.scaled
     for _ in range(runs):

@@ -1,4 +1,4 @@
-"""Clusters of each ecosystem with Evenkeel beside them: owners' controllers, an autoscaler, a check a minute."""
+"""Clusters of each ecosystem with Evenkeel: owners' controllers, an autoscaler, a check a minute."""
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -27,22 +27,22 @@ DEAD = ZONES[0]
 CAPI_DEPLOYMENTS = "machinedeployments.cluster.x-k8s.io"
 MACHINE_POOLS = "machinepools.cluster.x-k8s.io"
 _LOOP = timedelta(seconds=10)
-#: which of an ecosystem's groups are one pool, where no label of its own says so
+#: which groups of an ecosystem are one pool, if its labels do not say it
 _SELECTORS = {
     "hypershift": {USERS_POOL_LABEL: POOL},
     "hypershift-openstack": {USERS_POOL_LABEL: POOL},
     "cluster-class": {USERS_POOL_LABEL: POOL},
     "openshift-plain": {"machine.openshift.io/cluster-api-cluster": "demo-x7k2p"},
 }
-# What its record needs besides, so that bounds can go to their owner.
+# Further fields of its record, so that bounds are written to their owner.
 _SWITCHES = {"cluster-class": {"write_topology": True}}
 
 
 class Estate:
     """One pool of three zones in one ecosystem. Further ``fields`` are the record's.
 
-    ``autoscaler``: whether one orders machines for pods; nodes stay once they are there. ``change`` makes of the
-    sandbox's ecosystem another one, before Evenkeel comes.
+    ``autoscaler``: whether one orders machines for pods; it removes no nodes. ``change`` changes the sandbox's
+    ecosystem before Evenkeel's first check.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Estate:
         return {f"{plural} {field}" for request in self.writes() for plural, field in fields_of(request)}
 
     def dump(self, path: Path, *, without: tuple[str, ...] = ()) -> str:
-        """Every object of the cluster in a file, but for some kinds."""
+        """Write all objects of the cluster to a file, except some kinds."""
         found = [
             item
             for resource in self.objects.resources
@@ -147,7 +147,7 @@ class Estate:
 
 
 def fields_of(request: Request) -> Iterator[tuple[str, str]]:
-    """Plural and dotted name of every field that a patch sets; entries of lists go by their name."""
+    """Yield plural and dotted name of each field that a patch sets. Entries of lists have their names."""
     plural = request.path.rstrip("/").split("/")[-2]
     yield from ((plural, field) for field in _leaves(request.body, ""))
 
@@ -163,11 +163,11 @@ def _leaves(value: Any, path: str) -> Iterator[str]:
         yield path
 
 
-# -- ecosystems that are made of another one
+# -- ecosystems derived from another one
 
 
 def cluster_api(**fields: Any) -> Estate:
-    """Plain Cluster API: bounds on the MachineDeployments, a pool's label, and no number of ours."""
+    """Return plain Cluster API: bounds on the MachineDeployments, a pool's label, and no annotation of Evenkeel."""
     estate = Estate("cluster-api", **fields)
     for item in estate.all(CAPI_DEPLOYMENTS):
         ours = [key for key in item["metadata"]["annotations"] if key.startswith("evenkeel.dev/")]
@@ -176,11 +176,11 @@ def cluster_api(**fields: Any) -> Estate:
 
 
 def openshift_by_hand(bounds: tuple[int, int] | None = (1, 4), **fields: Any) -> Estate:
-    """OpenShift without a MachineAutoscaler: with or without annotations on the MachineSets."""
+    """Return OpenShift without a MachineAutoscaler, with or without annotations on the MachineSets."""
     estate = Estate("openshift-plain", **fields)
     for scaler in estate.all(SCALERS):
         estate.objects.delete(SCALERS, scaler["metadata"]["namespace"], scaler["metadata"]["name"])
-    estate.pass_by(2)  # the operator takes its annotations along
+    estate.pass_by(2)  # the operator removes its annotations
     assert not estate.all(SCALERS)
     for item in estate.all(MACHINE_SETS) if bounds else ():
         estate.patch(MACHINE_SETS, item, {"metadata": {"annotations": objects.bounds_of("openshift", *bounds)}})
@@ -188,7 +188,7 @@ def openshift_by_hand(bounds: tuple[int, int] | None = (1, 4), **fields: Any) ->
 
 
 def machine_pools(replicas: tuple[int, int, int] = (2, 2, 2), **fields: Any) -> Estate:
-    """MachinePools of Cluster API, one for each zone, whose provider makes no Machines."""
+    """Return MachinePools of Cluster API, one per zone, whose provider creates no Machines."""
     estate = Estate("cluster-api", autoscaler=False, replicas=(0, 0, 0), **fields)
     for item in estate.all(CAPI_DEPLOYMENTS):
         estate.objects.delete(CAPI_DEPLOYMENTS, item["metadata"]["namespace"], item["metadata"]["name"])
@@ -202,9 +202,9 @@ def machine_pools(replicas: tuple[int, int, int] = (2, 2, 2), **fields: Any) -> 
 
 
 class Karpenter:
-    """karpenter-provider-cluster-api, as far as it orders: pkg/cloudprovider/cloudprovider.go and create.go.
+    """The orders of karpenter-provider-cluster-api (pkg/cloudprovider/cloudprovider.go and create.go).
 
-    An offering is there while replicas are below max. A batch is checked as a whole before it is ordered, so the
+    An offering is available while replicas are below max. A batch is checked as a whole before it is ordered, so the
     deficit is added without checking max again.
     """
 
@@ -230,7 +230,7 @@ class Karpenter:
 
 
 def karpenter(**fields: Any) -> tuple[Estate, Karpenter]:
-    """MachineDeployments that karpenter-provider-cluster-api orders from; nobody else does."""
+    """Return MachineDeployments that only karpenter-provider-cluster-api scales up."""
     estate = cluster_api(autoscaler=False, **fields)
     for item in estate.all(CAPI_DEPLOYMENTS):
         low, _ = objects.bounds_of("cluster-api", 0, 0)

@@ -58,18 +58,18 @@ _STALE = "the record has been written since it was read"
 
 
 def plenty() -> float:
-    """An invocation with all its time left, in seconds."""
+    """Return the seconds left at the start of an invocation."""
     return 60.0
 
 
 def record(cluster: str = "demo", **fields: Any) -> ClusterRecord:
-    """A registered cluster that is really written; further fields as in the record."""
+    """Return a record of a cluster that is written (no dry run). Further fields are the record's."""
     given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}, "dry_run": False}
     return ClusterRecord.model_validate({"id": cluster, **given, **fields})
 
 
 def with_form(text: str) -> str:
-    """Return a registration's text with the form of this release. A text that is no JSON stays as it is."""
+    """Return a registration's text with the form of this release. A text that is no JSON is unchanged."""
     try:
         return json.dumps({"form": records.FORM, **json.loads(text)})
     except ValueError:
@@ -79,7 +79,7 @@ def with_form(text: str) -> str:
 def register(
     store: ActionStore, cluster: str = "demo", versions: Versions | None = None, **fields: Any
 ) -> ClusterRecord:
-    """The cluster's record, stored; of further fields, what they say of pauses, restores and fixes as well."""
+    """Store a cluster's record, and the pauses, restores and fixes among its fields. Return the record."""
     plain = {name: value for name, value in fields.items() if name in ClusterRecord.model_fields}
     registered = record(cluster, **plain)
     controls = {name: value for name, value in fields.items() if name not in plain}
@@ -89,20 +89,20 @@ def register(
 
 
 def register_again(store: ActionStore, record: ClusterRecord) -> None:
-    """The cluster's record, in the place of the one before; what actions have said stays."""
+    """Replace the cluster's record. Settings of actions are kept."""
     stored = store.load(record.id)
     store.save_record(record, stored.control, stored.versions)
 
 
 def adopt(store: ActionStore, cluster: str, keys: Iterable[GroupKey], pool: str = "adopted") -> None:
-    """These node groups are known: we have written them before."""
+    """Store these node groups as written by Evenkeel before."""
     state = PoolState(adopted={str(key): None for key in keys})
     store.save_pool(cluster, PoolId("cluster-api", "default", "", pool), state, None)
 
 
 @dataclass
 class Journal:
-    """What the fakes were asked, in order, across all of them: ("load", ...), ("apply", ...)."""
+    """The calls of all fakes, in order: ("load", ...), ("apply", ...)."""
 
     entries: list[str] = field(default_factory=list)
 
@@ -115,7 +115,7 @@ class Journal:
 
 @dataclass
 class FakeClock:
-    """Stands still, unless a caller sleeps."""
+    """A clock that advances only when a caller sleeps."""
 
     at: datetime = NOW
     slept: list[float] = field(default_factory=list)
@@ -129,15 +129,15 @@ class FakeClock:
 
 
 class InMemoryStore:
-    """The table, as a dictionary of texts. ``away_from`` is the number of the first call that gets no answer any more.
+    """The table as a dictionary of texts. ``away_from``: from this call on, no call is answered.
 
-    Without a clock nothing in it ever expires.
+    Without a clock, no item expires.
     """
 
     def __init__(self, journal: Journal | None = None, clock: Clock | None = None) -> None:
         self.journal = journal or Journal()
         self.away_from: int | None = None
-        self.page = 100  # decisions that one answer holds
+        self.page = 100  # decisions in one answer
         self.calls = 0
         self.before_write: list[Callable[[str], None]] = []  # called once each, with the sort key, before a write
         self._clock = clock
@@ -150,7 +150,7 @@ class InMemoryStore:
         self._decisions: dict[str, dict[str, tuple[datetime, Mapping[str, Any]]]] = {}
 
     def plant(self, cluster: str, text: str, sort_key: str = META, *, has_form: bool = True) -> None:
-        """A record as another release wrote it, readable or not; without ``has_form``, as release 0.1.0 did."""
+        """Store a text as another release wrote it, readable or not. Without ``has_form``: as release 0.1.0."""
         text = with_form(text) if sort_key == META and has_form else text
         items = self._items.setdefault(cluster, {})
         before = items.get(sort_key)
@@ -159,11 +159,11 @@ class InMemoryStore:
             self._due[cluster] = text
 
     def text(self, cluster: str, sort_key: str) -> str:
-        """A record as it is stored."""
+        """Return the stored text of an item."""
         return self._items[cluster][sort_key].text
 
     def texts(self, cluster: str) -> Mapping[str, str]:
-        """All stored items of a cluster, by sort key."""
+        """Return all stored items of a cluster, by sort key."""
         return {sort_key: item.text for sort_key, item in sorted(self._items.get(cluster, {}).items())}
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
@@ -299,7 +299,7 @@ class InMemoryStore:
         return self._clock.now() if self._clock else NOW
 
     def _time(self) -> datetime:
-        """For what expires: without a clock nothing does."""
+        """Return the time for expiry. Without a clock, no item expires."""
         return self._clock.now() if self._clock else NEVER
 
     def _put(self, cluster: str, entry: Entry, versions: Versions | None) -> None:
@@ -355,7 +355,7 @@ class InMemoryStore:
         return [decision for _, decision in reversed(self._reported(cluster))][:limit]
 
     def _reported(self, cluster: str) -> list[tuple[str, Mapping[str, Any]]]:
-        """The decisions that have not expired, the oldest first."""
+        """Return the decisions that have not expired, oldest first."""
         decisions = sorted(self._decisions.get(cluster, {}).items())
         return [(id, decision) for id, (expires, decision) in decisions if expires > self._time()]
 
@@ -390,14 +390,14 @@ class FakeCluster:
         self.checks = 0
         self.unreadable: Exception | None = None
         self.ids: dict[str, str] = {}  # of zones
-        self.rights_missing: list[str] = []  # what the identity of checks may not
-        #: called before each write, with the patch; what it raises is what the API answers
+        self.rights_missing: list[str] = []  # rights that the identity of checks lacks
+        #: called with each patch before its write; an error that it raises is the API's answer
         self.before_apply: Callable[[Patch], None] = lambda patch: None
         self._versions = dict.fromkeys(self.groups, 1)
         self._seen: dict[GroupKey, int] = {}
 
     def change(self, key: GroupKey, **fields: Any) -> None:
-        """Another writer writes a group."""
+        """Change a group as another writer."""
         self.groups[key] = replace(self.groups[key], **fields)
         self._versions[key] += 1
 
@@ -444,7 +444,7 @@ class FakeCluster:
     def unmark(self, group: NodeGroup, names: Collection[str], doubted: Collection[str] | None) -> MarksLeft | None:
         self.journal.note("unmark")
         self.unmarked.append((group.key, tuple(names)))
-        if group.machines is None:  # a real cluster lists them now
+        if group.machines is None:  # a real cluster would list them
             return None
         return marks_left(group.machines, group.requested, names, doubted)
 
@@ -501,7 +501,7 @@ class FakeCluster:
 
 
 def _holding(group: NodeGroup, bounds: Bounds | None) -> OwnerNumbers | None:
-    """The owner with our bounds, where it takes them."""
+    """Return the owner with Evenkeel's bounds, if it accepts them."""
     numbers = group.owner.numbers
     return replace(numbers, bounds=bounds) if numbers and numbers.takes_ours and bounds is not None else numbers
 
@@ -514,12 +514,12 @@ def _or_raise(value: _T | Exception) -> _T:
 
 @dataclass
 class FakeClusters:
-    """Opens the clusters it was given; an exception in the place of one is raised."""
+    """Opens the given clusters. An exception instead of a cluster is raised."""
 
     by_id: dict[str, FakeCluster | Exception]
     to_renew: set[str] = field(default_factory=set)
     workloads: dict[str, "FakeWorkload | Exception"] = field(default_factory=dict)
-    seconds_for_workload: float | None = None  # what was left when one was last opened
+    seconds_for_workload: float | None = None  # seconds left when one was last opened
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
@@ -553,7 +553,7 @@ class FakeClusters:
 
 @dataclass
 class FakeWorkload:
-    """A workload cluster's pods and nodes; an exception in their place is raised."""
+    """A workload cluster's pods and nodes. An exception instead of them is raised."""
 
     found: Workload | Exception
     reads: list[bool] = field(default_factory=list)  # each, and whether unneeded nodes were searched for
@@ -567,11 +567,11 @@ class FakeWorkload:
 
 @dataclass
 class FakeQueue:
-    """What was asked for. Requests with a deduplication id that is known are one, as within SQS's five minutes."""
+    """The requests of a queue. One with a known deduplication id is dropped, as within SQS's five minutes."""
 
     requests: dict[str, tuple[str, str]] = field(default_factory=dict)
-    found: dict[str, CheckResult | None] = field(default_factory=dict)  # what a request says that a check has found
-    steady: dict[str, SteadyState | None] = field(default_factory=dict)  # and that it saw, nothing to be done
+    found: dict[str, CheckResult | None] = field(default_factory=dict)  # the check's result in each request
+    steady: dict[str, SteadyState | None] = field(default_factory=dict)  # the steady state in each request
     second_checks: list[tuple[str, str, int]] = field(default_factory=list)
     checks: list[Chunk] = field(default_factory=list)
     broken: Exception | None = None
@@ -607,7 +607,7 @@ class FakeQueue:
 
 @dataclass
 class FakeBus:
-    """What was published."""
+    """A bus that keeps its events."""
 
     published: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     away: bool = False

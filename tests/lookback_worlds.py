@@ -1,4 +1,4 @@
-"""Weeks of a cluster on simulated Auto Scaling groups with cluster-autoscaler alone, with what has truly happened."""
+"""Weeks of a cluster on simulated Auto Scaling groups with cluster-autoscaler alone, and the true demand."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _TYPE = "m5.xlarge"
 
 @dataclass
 class Past:
-    """What AWS answers afterwards, and what nobody can read there: the demand that was not met."""
+    """The answers of AWS afterwards, and the unmet demand, which they do not show."""
 
     files: list[tuple[str, str]]
     now: Any
-    #: second, nodes that pods waited for, and nodes that ran; replacements that boot count as nodes
+    #: second, nodes that pods waited for, and nodes that ran; booting replacements count as nodes
     samples: list[tuple[int, int, int]] = field(default_factory=list)
 
     def between(self, since: int, until: int) -> tuple[int, int]:
@@ -127,7 +127,7 @@ def _measure(past: Past, api: AutoScaling, groups: list[dict[str, Any]], demand:
 
 
 def answers(api: AutoScaling) -> list[tuple[str, str]]:
-    """Return what the AWS command line prints about the groups, as files."""
+    """Return the AWS command line's output about the groups, as files."""
     groups = api.describe_auto_scaling_groups(MaxRecords=100)["AutoScalingGroups"]
     activities: list[Any] = []
     request: dict[str, Any] = {}
@@ -142,7 +142,7 @@ def answers(api: AutoScaling) -> list[tuple[str, str]]:
 
 
 def week(pools: int = 1, days: int = 7) -> Scenario:
-    """Return days whose load rises each morning and falls each evening, with a zone that is out every other day."""
+    """Return days whose load rises each morning and falls each evening. Every other day, a zone is out."""
     zones = [f"eu-central-1{letter}" for letter in "abc"]
     hour, day = 3600, 86400
     capacity: dict[str, list[dict[str, Any]]] = {zone: [{"at": "0s"}] for zone in zones}

@@ -1,4 +1,4 @@
-"""Objects of the three machine APIs as their own tools make them: what `kubectl get -o json` shows, status included."""
+"""Objects of the three machine APIs as their own tools make them, as `kubectl get -o json` shows them, with status."""
 
 import json
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def gardener(
     bounds: tuple[int, int] | None = (0, 4),
     annotations: dict[str, str] | None = None,
 ) -> Object:
-    """A MachineDeployment as Gardener's provider extension makes it: one per zone of a worker pool."""
+    """Return a MachineDeployment as Gardener's provider extension makes it: one per zone of a worker pool."""
     name = f"shoot--demo--main-{pool}-z{ZONES.index(zone) + 1}"
     labels = {"worker.gardener.cloud/pool": pool}
     return {
@@ -72,7 +72,7 @@ def cluster_api(
     annotations: dict[str, str] | None = None,
     version: str = "v1beta1",
 ) -> Object:
-    """A MachineDeployment of Cluster API: one per failure domain, the pool in our own label."""
+    """Return a MachineDeployment of Cluster API: one per failure domain, with Evenkeel's pool label."""
     name = f"demo-{pool}-{zone}"
     labels = {"cluster.x-k8s.io/cluster-name": "demo", "cluster.x-k8s.io/deployment-name": name}
     return {
@@ -113,7 +113,7 @@ def machine_pool(
     annotations: dict[str, str] | None = None,
     version: str = "v1beta2",
 ) -> Object:
-    """A MachinePool of Cluster API in one failure domain, without Machines, as its controller shows it."""
+    """Return a MachinePool of Cluster API in one failure domain, without Machines."""
     nodes = replicas if nodes is None else nodes
     instances = replicas if instances is None else instances
     name = f"demo-{pool}-{zone}"
@@ -157,7 +157,7 @@ def openshift(
     bounds: tuple[int, int] | None = None,
     annotations: dict[str, str] | None = None,
 ) -> Object:
-    """A MachineSet of OpenShift, by default without bounds: its MachineAutoscaler has them."""
+    """Return a MachineSet of OpenShift, by default without bounds, which its MachineAutoscaler has."""
     name = f"demo-x7k2p-{pool}-{zone}"
     prefix = "machine.openshift.io"
     labels = {f"{prefix}/cluster-api-cluster": "demo-x7k2p", f"{prefix}/cluster-api-machineset": name}
@@ -190,9 +190,9 @@ def openshift(
     }
 
 
-#: what makes a scalable of each flavour: its zone and its replicas
+#: a function per flavour that returns a scalable of this zone with these replicas
 MAKE: dict[str, Callable[..., Object]] = {"gardener": gardener, "cluster-api": cluster_api, "openshift": openshift}
-#: what makes a controller delete a machine first
+#: the mark of each flavour that makes a controller delete a machine first
 MARKS = (
     "cluster.x-k8s.io/delete-machine",
     "machine.openshift.io/delete-machine",
@@ -201,7 +201,7 @@ MARKS = (
 
 
 def moving(scalable: Object, wanted: str | None, found: str | None) -> Object:
-    """OpenShift's MachineSet with the API that its spec wants to have the authority, and the one that has it."""
+    """Return OpenShift's MachineSet with the authoritative API of its spec and that of its status."""
     spec, status = (
         {**scalable[part], **({} if api is None else {"authoritativeAPI": api})}
         for part, api in (("spec", wanted), ("status", found))
@@ -211,9 +211,9 @@ def moving(scalable: Object, wanted: str | None, found: str | None) -> Object:
 
 
 def twin(scalable: Object) -> Object:
-    """The MachineSet of Cluster API that OpenShift keeps beside its own: labels and annotations come along as they are.
+    """Return OpenShift's MachineSet of Cluster API for this one of OpenShift's own API.
 
-    As cluster-capi-operator converts it (pkg/conversion/mapi2capi).
+    cluster-capi-operator converts it (pkg/conversion/mapi2capi), and copies labels and annotations.
     """
     metadata, spec = scalable["metadata"], scalable["spec"]
     zone = spec["template"]["spec"]["providerSpec"]["value"]["placement"]["availabilityZone"]
@@ -293,7 +293,7 @@ def becomes_a_node(found: Object) -> Object:
 
 
 def refused(flavour: str) -> Object:
-    """The status of a machine that the cloud has refused."""
+    """Return the status of a machine that the cloud has refused."""
     message, moment = "InsufficientInstanceCapacity: none here", "2026-01-15T11:59:00Z"
     condition = {"status": "False", "message": message, "lastTransitionTime": moment}
     if flavour == "gardener":
@@ -306,7 +306,7 @@ def refused(flavour: str) -> Object:
 
 
 def topology_cluster(*names: str, **fields: Any) -> Object:
-    """A ClusterClass-managed Cluster with one machine deployment per name, each in the zone of its turn."""
+    """Return a ClusterClass-managed Cluster with one machine deployment per name, zone by zone."""
     return {
         "apiVersion": "cluster.x-k8s.io/v1beta1",
         "kind": "Cluster",
@@ -336,7 +336,7 @@ def topology_cluster(*names: str, **fields: Any) -> Object:
 
 
 def topology_owned(scalable: Object, name: str) -> Object:
-    """The MachineDeployment that the topology controller makes of an entry: the annotations come from there."""
+    """Return the MachineDeployment that the topology controller makes of an entry, with the entry's annotations."""
     metadata = scalable["metadata"]
     labels = {
         **metadata["labels"],
@@ -357,7 +357,7 @@ def alone(scalable: Object) -> Object:
 
 
 def refers(scalable: Object, *, style: str = "v1beta2", name: str = "demo-m5") -> Object:
-    """The Cluster API scalable with a whole reference to its template, in the style of that version of the API."""
+    """Return the Cluster API scalable with a full reference to its template, in the style of that API version."""
     reference = {"kind": "AWSMachineTemplate", "name": name}
     reference |= {"apiGroup": INFRASTRUCTURE} if style == "v1beta2" else {"apiVersion": f"{INFRASTRUCTURE}/v1beta2"}
     template = scalable["spec"]["template"]
@@ -366,7 +366,7 @@ def refers(scalable: Object, *, style: str = "v1beta2", name: str = "demo-m5") -
 
 
 def infrastructure(name: str = "demo-m5", **status: Any) -> Object:
-    """An AWSMachineTemplate: Cluster API's AWS provider says in its status what a machine of it has."""
+    """Return an AWSMachineTemplate. Cluster API's AWS provider writes the machine's capacity to its status."""
     return {
         "apiVersion": f"{INFRASTRUCTURE}/v1beta2",
         "kind": "AWSMachineTemplate",
@@ -419,7 +419,7 @@ def runs_on(machine: Object, node: Object) -> Object:
 
 
 def as_sent(store: Store, resource: str, item: Object) -> Object:
-    """An object of the sandbox as its API sends it, which is with managedFields."""
+    """Return an object of the sandbox as its API sends it, with managedFields."""
     metadata, version = item["metadata"], item["apiVersion"].rpartition("/")[2]
     sent: Object = json.loads(store.encoded(resource, metadata.get("namespace", ""), metadata["name"], version=version))
     return sent

@@ -1,4 +1,4 @@
-"""Answers of the real `status`, for drawings of a page of them: a fleet in a bad night, and one cluster."""
+"""Answers of the real `status` for pictures of the page: a fleet in a bad night, and one cluster."""
 
 from datetime import timedelta
 from html.parser import HTMLParser
@@ -50,7 +50,7 @@ def _of(kind: IncidentKind, minutes: int, **fields: Any) -> Incident:
 
 
 def _incidents() -> tuple[tuple[Incident, ...], ...]:
-    """By cluster, what is wrong in a night in which eu-central-1a has no m5.xlarge."""
+    """Return the incidents of each cluster in a night in which eu-central-1a has no m5.xlarge."""
     too_much = Problem.of(ProblemKind.OVER_COMMITTED, requested=14, maximum=12)
     too_few = Problem.of(ProblemKind.FEWER_THAN_ZONES, maximum=2, zones=3)
     dark = _of(IncidentKind.UNREACHABLE, 34, message="it does not answer: not within 8 s")
@@ -82,12 +82,12 @@ def _incidents() -> tuple[tuple[Incident, ...], ...]:
 
 
 def fleet_answer(clusters: int, troubled: int | None = None) -> dict[str, Any]:
-    """What `status` of all says of such a fleet."""
+    """Return `status` of all clusters of such a fleet."""
     return fleet_stack(clusters, troubled).operate({"action": "status"}, plenty)
 
 
 def fleet_stack(clusters: int, troubled: int | None = None) -> Stack:
-    """So many clusters, ten or ``troubled`` of them with incidents, two paused, one new."""
+    """Return so many clusters: ten or ``troubled`` with incidents, two paused, one new."""
     store = Stack().store
     store.remove_record("demo", store.load("demo").versions)
     names = [f"prod-eu-{number:02}" for number in range(1, clusters + 1)]
@@ -105,7 +105,7 @@ def fleet_stack(clusters: int, troubled: int | None = None) -> Stack:
 
 
 def quota_answer() -> dict[str, Any]:
-    """What `status` says of a cluster whose quota is used up: no zone gives a node, and each is tried again."""
+    """Return `status` of a cluster whose quota is used up: no zone gives a node, and each is tried again."""
     stack = Stack(zones((2, 2, 2), bounds=[(1, 9)] * 3))
     versions = stack.store.load("demo").versions
     for zone, wanted in zip("abc", (4, 2, 3), strict=True):
@@ -119,7 +119,7 @@ def quota_answer() -> dict[str, Any]:
 
 
 def pools_answer(count: int, *, fenced: bool = False, minutes: int = 8) -> Stack:
-    """A cluster of so many pools in an outage of zone a; every third of them orders no node there."""
+    """Return a cluster of so many pools in an outage of zone a. Every third pool orders no node there."""
     names = [f"team-{number:02}" for number in range(count)]
     groups = [group for name in names for group in zones((2, 2, 2), bounds=[(1, 9)] * 3, pool=name)]
     stack = Stack(groups, pools=[{"name": name, "min": 3, "max": 12} for name in names], on_failure="hold")
@@ -149,9 +149,9 @@ def draw() -> None:
 
 
 def picture(browser: Chromium, name: str, html: str, *, width: int, height: int) -> None:
-    """What a reader sees of a page in a window of that many pixels, as a picture of docs/."""
+    """Save a picture for docs/ of a page in a window of that many pixels."""
     page = browser.open(html, width=width, height=height)
-    page.evaluate("document.querySelectorAll('.made').forEach(one => one.remove())")  # or it differs each day
+    page.evaluate("document.querySelectorAll('.made').forEach(one => one.remove())")  # it differs each day
     # Few colours, since pictures stay in the repository's history.
     drawn = Image.open(BytesIO(page.picture())).convert("RGB").quantize(48)
     drawn.save(ROOT / "docs" / "pictures" / f"{name}.png", optimize=True)

@@ -26,12 +26,12 @@ _PARTS: Mapping[type, tuple[str, ...]] = {
     PoolPlan: ("mode", "report", "request", "replicas", "release", "convergence", "demand"),
 }
 _SETTINGS = frozenset(setting.name for setting in (*SETTINGS, *CLUSTER_SETTINGS))
-# Fields whose name is also that of the part: what is no part is this field of it.
+# Fields with the name of their part. A value that is no part is this field.
 _SAME_NAME = {"owner": "numbers", "template": "node", "demand": "advice"}
 
 
 def replace(item: T, **fields: Any) -> T:
-    """``dataclasses.replace``, also of the fields of an item's parts, and of settings of capabilities."""
+    """Do ``dataclasses.replace``, also for fields of an item's parts, and for settings of capabilities."""
     before = getattr(item, "annotations", item)
     top, parts = _split(type(item), _with_own(fields, getattr(before, "own", {})))
     for part, values in parts.items():
@@ -41,7 +41,7 @@ def replace(item: T, **fields: Any) -> T:
 
 
 def make(cls: type[T], **fields: Any) -> T:
-    """A value of the class, from its fields and those of its parts."""
+    """Return a value of the class, from its fields and those of its parts."""
     top, parts = _split(cls, _with_own(fields, {}))
     types = {field.name: field.type for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for part, values in parts.items():
@@ -50,14 +50,14 @@ def make(cls: type[T], **fields: Any) -> T:
 
 
 def _with_own(fields: Mapping[str, Any], before: Mapping[str, str]) -> Mapping[str, Any]:
-    """The fields, of which the settings of capabilities are in ``own``."""
+    """Return the fields, with the settings of capabilities in ``own``."""
     own = {name: str(value) for name, value in fields.items() if name in _SETTINGS and value is not None}
     rest = {name: value for name, value in fields.items() if name not in _SETTINGS}
     return {**rest, "own": {**before, **own}} if own else rest
 
 
 def _split(cls: type, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The fields of the class itself, and those of each part."""
+    """Return the fields of the class itself, and those of each part."""
     top: dict[str, Any] = {}
     parts: dict[str, dict[str, Any]] = {}
     own = {field.name: field.type for field in dataclasses.fields(cls)}
@@ -76,13 +76,13 @@ def _split(cls: type, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
 
 @cache
 def fields_of(cls: type) -> frozenset[str]:
-    """The names that ``make`` takes."""
+    """Return the names that ``make`` takes."""
     return frozenset({field.name for field in dataclasses.fields(cls)} | _leaves(cls).keys())
 
 
 @cache
 def _leaves(cls: type) -> Mapping[str, tuple[str, str]]:
-    """The parts' fields by their names, alone and behind the part's; the first part has an ambiguous one."""
+    """Return the parts' fields by name, with and without the part's name. An ambiguous name is the first part's."""
     types = {field.name: field.type for field in dataclasses.fields(cls)}
     leaves: dict[str, tuple[str, str]] = {}
     for part in _PARTS.get(cls, ()):

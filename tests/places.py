@@ -1,4 +1,4 @@
-"""Places of pods, judged without the product: every order and every node is tried, on small worlds."""
+"""Places of pods, found without the product: every order and every node is tried, on small worlds."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -90,7 +90,7 @@ class Place:
 
     @property
     def shape(self) -> Any:
-        """Return what two nodes have in common that are as good as each other."""
+        """Return a key that is equal for two equivalent nodes."""
         return self.zone, self.is_tainted, tuple(sorted((kind.name, n) for kind, n in self.kinds.items() if n))
 
 
@@ -98,7 +98,7 @@ World = tuple[Place, ...]
 
 
 def fewest_without_place(kinds: Mapping[Kind, int], places: World) -> int:
-    """The fewest pods that find no place, whatever the order and the nodes."""
+    """Return the fewest pods that find no place, over all orders and nodes."""
     best = sum(kinds.values())
     tried = set()
 
@@ -124,7 +124,7 @@ def fewest_without_place(kinds: Mapping[Kind, int], places: World) -> int:
 
 
 def without_place(world: World, zone: str, new: Iterable[Place] = ()) -> int:
-    """The fewest pods of a lost zone that find no place in the others, and on these new nodes."""
+    """Return the fewest pods of a lost zone that find no place in the other zones and on these new nodes."""
     lost: Counter[Kind] = Counter()
     for place in world:
         if place.zone == zone:
@@ -134,11 +134,11 @@ def without_place(world: World, zone: str, new: Iterable[Place] = ()) -> int:
 
 @st.composite
 def worlds(draw: st.DrawFn, needs: Sequence[str] = NEEDS) -> World:
-    """Two or three zones of up to two nodes, with up to seven pods of up to three kinds, where they may run."""
+    """Draw two or three zones of up to two nodes, with up to seven placed pods of up to three kinds."""
     zones = "abc"[: draw(st.integers(2, 3))]
     tainted = draw(st.sampled_from(["", "", *zones]))
     daemons = draw(st.sampled_from([0, 0, 1]))
-    # Without a node, a group is judged by those of other zones. So in a tainted world each zone has one.
+    # A group without a node has the properties of other zones' nodes. So in a tainted world each zone has one.
     counts = [draw(st.integers(1 if tainted else 0, 2)) for _ in zones]
     world = [
         Place(f"{zone}{i}", zone, is_tainted=zone == tainted, daemons=daemons)
@@ -194,7 +194,7 @@ def daemon(name: str = "agent", **fields: Any) -> Pod:
 
 
 def workload_of(world: World) -> Workload:
-    """The same nodes and pods as the product reads them."""
+    """Return the same nodes and pods as the product reads them."""
     taints = {True: (taint(KEPT_AWAY),), False: ()}
     nodes = [node(each.name, each.zone, group=key(each.zone), taints=taints[each.is_tainted]) for each in world]
     pods, claims, volumes = list[Pod](), list[Claim](), list[Volume]()
@@ -224,7 +224,7 @@ def template_of(zone: str, world: World) -> Any:
 
 
 def new_places(world: World, zones: str, lost: str, count: int) -> list[Place]:
-    """So many empty nodes in each zone but the lost one, like those that are there."""
+    """Return so many empty nodes in each zone except the lost one, like its nodes."""
     tainted = {place.zone for place in world if place.is_tainted}
     daemons = max((place.daemons for place in world), default=0)
     return [

@@ -1,4 +1,4 @@
-"""What Prometheus answers about a simulated cluster with cluster-autoscaler alone, and what has truly happened."""
+"""Prometheus's answers about a simulated cluster with cluster-autoscaler alone, and the true demand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INFOS = {
 
 @dataclass
 class Truth:
-    """A run, from which answers of any exporter are made."""
+    """The truth of a run, from which answers of each exporter are made."""
 
     record: Record
 
@@ -87,7 +87,7 @@ def replicas(
 
 
 def infos(truth: Truth, source: str = "cluster-api") -> dict[str, Any]:
-    """Return the answer to the query about what seldom changes: a machine of each group, with its zone."""
+    """Return the answer to the query for info series: a machine of each group, with its zone."""
     metric, label = INFOS[source]
     return answer(
         (

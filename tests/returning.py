@@ -1,4 +1,4 @@
-"""A pool and its fallbacks through a drought, with runs that come to harm: the simulation judged at every write."""
+"""A pool and its fallbacks in a drought, with runs that fail or die. The simulation is checked at every write."""
 
 import contextlib
 import random
@@ -20,7 +20,7 @@ ENDS = 6 * HOUR
 
 
 class _Clusters:
-    """Opens the cluster for one life, and lets the world judge each patch."""
+    """Opens the cluster for one life. The world checks each patch."""
 
     def __init__(self, world: "World", life: Life) -> None:
         self.world, self.life = world, life
@@ -42,7 +42,7 @@ class _Clusters:
 
 
 class World:
-    """One scenario, played with harm until shortly before its end."""
+    """One scenario. ``harm`` is the share of runs with a fault, until two hours before its end."""
 
     def __init__(self, scenario: Scenario, variant: str, chance: random.Random, harm: float) -> None:
         (found,) = variants_of(scenario, variant)
@@ -85,7 +85,7 @@ class World:
         return {id.name: sum(state.held_nodes.values()) for id, state in self.table.pools.items()}
 
     def before(self, patch: Patch) -> None:
-        """Take down what the patch may change: a step begins, or pods and minima get nodes."""
+        """Note the limits that the patch changes: a step begins, or pods and minima get nodes."""
         more = 0 if patch.requested is None else patch.requested - patch.plan.group.requested
         pool, rules = str(patch.plan.group.identity.pool_label), {reason.rule: reason for reason in patch.plan.reasons}
         is_step = bool(rules.keys() & {Rule.STEP_ORDERS, Rule.RETURN_ORDERS})
@@ -111,7 +111,7 @@ class World:
             self.wrong["above PoolMaximum"] += self.requested[pool.name] > pool.max
 
     def _check_over(self, seen: Mapping[str, int]) -> None:
-        """Judge what is stored after a check, with the replicas before a check that came to no harm."""
+        """Check the stored state after a check. ``seen``: the replicas before a check without a fault."""
         steps = self.steps
         self.limits = {first: limit for first, limit in self.limits.items() if first in steps}
         fallbacks = [step.order.fallback for step in steps.values() if step.order.fallback]
@@ -125,7 +125,7 @@ class World:
 
     def play(self) -> "World":
         record = self.run()
-        if not self.levels:  # a step within a pool may count a node that is on the way as a place
+        if not self.levels:  # a step within a pool may count an upcoming node as a place
             quiet = [shot.pods for shot in record.snapshots if shot.at > RECOVERY + 20 * MINUTE]
             waiting = [pods is not None and sum(pods.waiting.values()) > 0 for pods in quiet]
             self.wrong["an evicted pod found no place"] += any(waiting)
@@ -149,7 +149,7 @@ def _most_per_hour(seconds: list[int]) -> int:
 
 
 def scenario(chance: random.Random, *, sizes: tuple[int, ...] = (4,), fallbacks: int = 1) -> Scenario:
-    """A first pool that is sold out for some time while pods arrive, and its fallbacks."""
+    """Return a first pool that is sold out for some time while pods arrive, and its fallbacks."""
     zones = [{"name": name, "provision": "30s", "jitter": "20s"} for name in "abc"[: chance.randint(1, 3)]]
     names = [zone["name"] for zone in zones]
     dry = chance.sample(names, chance.randint(1, len(names)))

@@ -1,4 +1,4 @@
-"""A cluster of the sandbox over virtual time, with our functions beside it."""
+"""A cluster of the sandbox and Evenkeel's functions, in virtual time."""
 
 from typing import Any
 
@@ -35,10 +35,10 @@ class SandboxWorld(ClusterObjects, TimedWorld):
         TimedWorld.__init__(self, self.clusters, clock, store, who=who)
 
     def opened(self, clusters: WirelessClusters) -> Clusters:
-        """Return what opens the cluster."""
+        """Return the port that opens the cluster."""
         return clusters
 
     @property
     def patches(self) -> int:
-        """Return how many patches we have sent."""
+        """Return how many patches Evenkeel has sent."""
         return self.api.requests.count(method="PATCH", manager="evenkeel")

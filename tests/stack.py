@@ -1,4 +1,4 @@
-"""The use cases of a stack with every port in memory: a registered cluster, its operator and its worker."""
+"""The use cases of a stack with all ports in memory: a registered cluster, its operator and its worker."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ RECORD = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret"
 class Stack:
     """A registered cluster `demo` with one pool of three zones; further fields are the record's.
 
-    Who gives a store of their own has registered there what they want; ``clusters`` are opened in the place of `demo`.
+    A given ``store`` has its own registrations. ``clusters`` are opened instead of `demo`.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Stack:
         return str(answer["message"])
 
     def run(self, remaining: Callable[[], float] = plenty) -> RunSummary:
-        """The worker's run of the next minute; backoffs in these tests are far from their ends."""
+        """Run the worker a minute later. Backoffs in these tests are far from their ends."""
         self.clock.at += MINUTE
         return self.rebalance("demo", "a test", remaining)
 
@@ -102,7 +102,7 @@ class Stack:
             self.rebalance(cluster, why, plenty, queue.found.pop(id), queue.steady.pop(id))
 
     def checks(self, *clusters: str) -> CheckSummary:
-        """A check of the next minute at a chunk of these clusters, or at the one there is."""
+        """Check a chunk of these clusters, or `demo`, a minute later."""
         self.clock.at += MINUTE
         return self.check(clusters or ("demo",), plenty)
 
@@ -111,7 +111,7 @@ class Stack:
             self.run()
 
     def settle(self) -> None:
-        """Runs until nothing is written and no second check asked for any more; a world that never rests fails here."""
+        """Run until nothing is written and no second check is requested; fail after eight runs."""
         for _ in range(8):
             asked = len(self.queue.second_checks)
             if not self.run().written and asked == len(self.queue.second_checks):
@@ -129,7 +129,7 @@ class Stack:
         self.clusters.by_id[name] = cluster
 
     def answer_writes(self, error: Exception | None, names: str = "") -> list[str]:
-        """From now on writes to groups whose names begin so end in this error, or none; returns the names tried."""
+        """Let writes to groups with this prefix end in this error or none. Return the list of the names tried."""
         tried: list[str] = []
 
         def answer(patch: Patch) -> None:
@@ -166,11 +166,11 @@ class Stack:
         return [dict(decision) for decision in self.store.decisions("demo", 100)]
 
     def outcomes(self) -> list[str]:
-        """Of the newest decision, per group in zone order."""
+        """Return the outcomes of the newest decision, per group in zone order."""
         return [group["outcome"] for group in self.decisions()[0]["pool"]["groups"]]
 
     def patched(self, since: int = 0) -> set[str]:
-        """The names of the groups that were patched, after so many patches."""
+        """Return the names of the patched groups, without the first ``since`` patches."""
         return {patch.plan.group.key.name for patch in self.cluster.applied[since:]}
 
 

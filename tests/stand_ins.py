@@ -1,7 +1,8 @@
 """Stand-ins for the AWS CLI, the SAM CLI and kubectl: `python -m tests.stand_ins PROGRAM WORDS…`.
 
 Each performs the API calls of the command that it gets, with the endpoints of the environment. An option that the API
-does not have is an error, as for the real program. Each function imports what it needs, because a script starts many.
+does not have is an error, as for the real program. Imports are inside the functions, because a script starts many
+programs.
 """
 
 import json

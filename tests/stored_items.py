@@ -39,7 +39,7 @@ DECISION = ulid(NOW, bytes(10))
 NEVER = "7258118400"  # the end of an item of Powertools, which takes the time from the machine's clock
 ITEMS = {**WRITES, "pool": replace(WRITES["pool"], value=test_codec.POOL)}
 del ITEMS["control"]  # is stored with the record
-#: what all other items are written from
+#: the values of all other items
 OTHERS: dict[str, Any] = {
     "record": record(names=("blue",), region="eu-central-1", scan_interval=60, provision_timeout=900),
     "control": PAUSED,
@@ -142,7 +142,7 @@ def _killed(scene: Scene, patch: int, moment: str) -> None:
 
 
 def open_move(client: InProcess) -> Scene:
-    """A zone has failed for longer than an incident waits. A run dies after it has taken replicas from this zone."""
+    """Return a scene whose zone has failed longer than an incident waits. A run died after lowering its replicas."""
     scene = Scene("cluster-api", on_failure="hold", autoscaler="none", memory=store_of(client))
     for _ in range(6):
         scene.troubled(Life())
@@ -154,7 +154,7 @@ def open_move(client: InProcess) -> Scene:
 
 
 def open_step(client: InProcess) -> ConvergingScene:
-    """A step has ordered a node. The next run dies after it has stored the deletion, before it deletes."""
+    """Return a scene whose step has ordered a node. The next run died after storing the deletion, before it deleted."""
     scene = ConvergingScene("cluster-api", memory=store_of(client), runs=2)
     _killed(scene, 2, "before")  # the first marks the machine
     return scene

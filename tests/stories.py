@@ -1,4 +1,4 @@
-"""Worlds by chance: some hours in which anything of a script may happen, and then peace, in which all must be well."""
+"""Random worlds: some hours of random happenings, then rest, in which every problem must end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bound(name: str, zone: str, pods: int = 1, **fields: Any) -> App:
 
 
 class Story(Generic[W]):
-    """A world made of its seed, and the script of what happens in it. ``happened`` counts it."""
+    """A world made of its seed, and the script of its happenings, which ``happened`` counts."""
 
     world: W
     script: Script[W]
@@ -79,7 +79,7 @@ def _workload_goes(world: World, _: random.Random) -> None:
 
 
 class DemandStory(Story[World]):
-    """Demand that comes and goes, workers that die, people who scale groups, and removals of unneeded nodes."""
+    """Changing demand, workers that die, operators who scale groups, and removals of unneeded nodes."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -113,7 +113,7 @@ class DemandStory(Story[World]):
         )
 
     def play(self) -> list[str]:
-        """Return what is wrong in the end."""
+        """Return the problems that are left."""
         world, chance = self.world, self.chance
         for _ in range(chance.randint(8, 20)):
             life = dying(chance) if chance.random() < 0.4 else Life()
@@ -124,13 +124,13 @@ class DemandStory(Story[World]):
             world.pass_time(timedelta(seconds=chance.choice([15, 60, 60, 240])))
         world.slow, world.unread = False, None
         for app in world.apps.values():
-            # A pod that no drain may evict comes onto a node that is not cordoned yet.
+            # A pod that no drain may evict is placed on a node that is not cordoned yet.
             app.budget = app.budget or None
         self.rest(120, 4, self._help)
         return world.wrong()
 
     def _help(self, world: World) -> bool:
-        """Let a person end drains that a budget holds, and contests of replicas.
+        """Let an operator end drains that a budget holds, and contests of replicas.
 
         Return True if no node is being drained.
         """
@@ -156,7 +156,7 @@ class DemandStory(Story[World]):
 
 
 class Zone(NamedTuple):
-    """What a reader of the rule counts in a zone."""
+    """The counts of a zone that the rule depends on."""
 
     nodes: int
     broken: int
@@ -192,13 +192,13 @@ class Broken(World):
         self.ever_ready |= shown - self.not_ready.keys()
 
     def seen(self, *, judges_nodes: bool) -> Workload:
-        """Without pending pods, no nodes are read, unless unneeded nodes are searched for."""
+        """Return the workload. Without pending pods, nodes are read only to search for unneeded nodes."""
         if judges_nodes:
             return self.workload()
         return replace(self.workload() if self.waiting() else Workload(), whole=False)
 
     def autoscaler_loop(self) -> list[str]:
-        """Order a node for each pod that waits, beyond upcoming ones, in any zone below its max. Return the zones."""
+        """Order a node for each waiting pod, less upcoming ones, in any zone below its max. Return the zones."""
         zones = []
         for _ in range(len(self.waiting()) - sum(map(self.upcoming, self.zones()))):
             groups = [each for each in self.cluster.groups.values() if each.bounds and each.requested < each.bounds.max]
@@ -225,7 +225,7 @@ class Broken(World):
         return not healthy or rest.is_unhealthy
 
     def upcoming(self, zone: str) -> int:
-        """Machines without a node, and nodes that may still become Ready."""
+        """Return the number of machines without a node, and of nodes that may still become Ready."""
         machines = [
             machine
             for group, found in self.cluster.machines.items()
@@ -237,7 +237,7 @@ class Broken(World):
         return sum(not machine.has_node or machine.name in self.not_ready for machine in young)
 
     def run(self, life: Life | None = None) -> RunSummary | None:
-        """One run, compared with the rule."""
+        """Run once, and compare with the rule."""
         zones, rests, before, removed = self.zones(), self.rests(), self.requested(), len(self.removed)
         upcoming = {zone: self.upcoming(zone) for zone in zones}
         now = self.clock.now()
@@ -317,7 +317,7 @@ class BrokenStory(Story[Broken]):
         )
 
     def play(self) -> list[str]:
-        """Return what is wrong in the end, and which incidents are left."""
+        """Return the problems and incidents that are left."""
         world, chance = self.world, self.chance
         for _ in range(chance.randint(30, 90)):
             self.script.next(world, chance)
@@ -356,7 +356,7 @@ def _daemon_changes(world: World, chance: random.Random) -> None:
 
 
 class ExpectedNodesStory(Story[World]):
-    """New nodes are as expected, and much else happens: demand, outages, workers that die."""
+    """New nodes are as expected, with changing demand, outages and workers that die."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -400,7 +400,7 @@ class ExpectedNodesStory(Story[World]):
         return App(f"app{number}", pods, milli, fields={"node_selector": selects}, is_unique=chance.random() < 0.2)
 
     def play(self) -> World:
-        """Two hours in which anything may happen, and then peace."""
+        """Play two hours of random happenings, then rest."""
         world = self.world
         for _ in range(16):
             self.script.next(world, self.chance)
@@ -431,7 +431,7 @@ class Refusals(World):
 
 
 class RefusalStory(Story[Refusals]):
-    """Pods of any zone or of one, and zones that refuse machines for minutes or hours."""
+    """Pods bound to a zone or not, and zones that refuse machines for minutes or hours."""
 
     def __init__(self, seed: int, demand: str = "scale-up", *, deaths: bool = False, fails_for_good: bool = False):
         super().__init__(seed)
@@ -456,7 +456,7 @@ class RefusalStory(Story[Refusals]):
         return bool(some)
 
     def play(self) -> Refusals:
-        """Six hours of outages, and then peace."""
+        """Play six hours of outages, then rest."""
         world, chance = self.world, self.chance
         for _ in range(8):
             self.script.next(world, chance)
@@ -491,9 +491,9 @@ def play_request(seed: int) -> tuple[Refusals, int, tuple[str, ...]]:
 
 
 class Converging(World):
-    """A pool beside an autoscaler, whose runs are compared with what converge promises.
+    """A pool with an autoscaler, whose runs are compared with the promises of converge.
 
-    ``expected`` are its nodes as others want them. ``moved`` counts the nodes that were removed for a successor.
+    Others request ``expected`` nodes in all; ``moved`` counts nodes removed for a successor.
     """
 
     def __init__(self, nodes: Sequence[int], maximum: int, surge: int, **fields: Any) -> None:
@@ -528,7 +528,7 @@ class Converging(World):
         return {at for pool in self.store.load("demo").state.pools.values() for at in pool.convergence.begun}
 
     def run(self, life: Life | None = None) -> RunSummary | None:
-        """One run. It removes one running node at most, and only where the zone of its successor has one more."""
+        """Run once, and check the promises about nodes ordered and removed."""
         before, begun = self.groups(), self.begun()
         summary = super().run(life)
         if summary is not None:
@@ -552,7 +552,7 @@ class Converging(World):
         return summary
 
     def owes(self, group: str) -> bool:
-        """Return True if a step of this group has ordered a node and has removed none for it, as the groups say."""
+        """Return True if, by the groups, a step of this group has ordered a node and removed none for it."""
         step, groups = self.step, self.groups()
         if step is None or group not in step.groups or step.order == self.paid:
             return False
@@ -565,7 +565,7 @@ class Converging(World):
 
 
 def _autoscaler_scales(world: Converging, chance: random.Random) -> bool:
-    """Add or remove a node within the bounds. No node goes before a run has seen it."""
+    """Add or remove a node within the bounds. No node is removed before a run has read it."""
     found = chance.choice(list(world.cluster.groups.values()))
     wanted = found.requested + chance.choice([-1, 1])
     if found.bounds is None or not found.bounds.min <= wanted <= found.bounds.max:
@@ -583,7 +583,7 @@ def _autoscaler_scales(world: Converging, chance: random.Random) -> bool:
         world.cluster.set(found.key, going.name, marked=True)
         world.marked_by_others.add(going.name)  # if a marked machine of Evenkeel's goes first, this mark stays
         if world.owes(str(found.key)) and world.step is not None:
-            world.paid = world.step.order  # the autoscaler does, or undoes, the step itself, which counts once
+            world.paid = world.step.order  # the autoscaler does or undoes the step, which counts once
             world.paid_unseen = str(found.key)
         else:
             world.expected -= 1
@@ -604,9 +604,9 @@ def _operator_leaves(world: Converging, _: random.Random) -> None:
 
 
 class ConvergenceStory(Story[Converging]):
-    """Workers die, and machines boot and drain when they like.
+    """Workers die, and machines boot and drain at random times.
 
-    ``hostile``: zones refuse machines, and an autoscaler and an operator act as well. ``leaves``: zone a is left.
+    ``hostile``: zones refuse machines, and an autoscaler and an operator act too. ``leaves``: zone a is left.
     """
 
     def __init__(self, seed: int, *, hostile: bool, leaves: bool = False) -> None:
@@ -634,7 +634,7 @@ class ConvergenceStory(Story[Converging]):
         self.script = Script(happenings if hostile else [], quiet=8)
 
     def play(self) -> list[str]:
-        """Up to half an hour in which anything may happen, and then peace. Return what is wrong."""
+        """Play up to half an hour of random happenings, then rest. Return the problems that are left."""
         world, chance = self.world, self.chance
         shop = world.apps["shop"]
         world.leave("a" if self.leaves else None)
@@ -661,7 +661,7 @@ class ConvergenceStory(Story[Converging]):
         world, counts = self.world, self.world.requested()
         pools = world.store.load("demo").state.pools.values()
         found = ["a step is open"] if any(pool.convergence.step for pool in pools) else []
-        # What a zone refuses is released, and an autoscaler orders it again.
+        # Refused nodes are released, and an autoscaler orders them again.
         counts_fewer = self.autoscaler != "none" and self.happened[REFUSES] > 0
         if sum(counts.values()) != world.expected and not counts_fewer:
             found.append(f"{sum(counts.values())} nodes in place of {world.expected}")
@@ -679,24 +679,24 @@ class ConvergenceStory(Story[Converging]):
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A world in which orders do not help, what is allowed in it, and how a person fixes it."""
+    """A world in which orders do not help, its limits of orders, and an operator's fix."""
 
     make: Callable[..., World]
     fix: Callable[[World], None]
     first: int = 6  # orders in the first hour
     later: int = 2  # orders an hour from the third on
-    ordered: bool = True  # False: it is known beforehand that no node would help
-    is_visible: bool = True  # what is fixed can be read from objects, and counts with the next check
+    ordered: bool = True  # False: the objects show that no node would help
+    is_visible: bool = True  # objects show the fix, so that the next check uses it
     is_soon: bool = True  # a pod is placed within 20 minutes
 
 
 def ordering(apps: Sequence[App], **fields: Any) -> World:
-    """A world whose nodes are full, if it has any, and whose machines take two minutes."""
+    """Return a world without room on its nodes, if it has any. Machines take two minutes."""
     return World(apps, **{"nodes": (0, 0, 0), "full": True, "takes": 2 * MINUTE, **fields})
 
 
 def _of(app: Mapping[str, Any] | None = None, **fields: Any) -> Callable[..., World]:
-    """Return what makes a world with one app of three pods."""
+    """Return a function that makes a world with one app of three pods."""
     return lambda **more: ordering([App(**{"name": "web", "pods": 3, "milli": 3000, **(app or {})})], **fields, **more)
 
 
@@ -711,7 +711,7 @@ def per_hour(world: World, hours: int) -> list[int]:
 def fixed_at_each_minute(world: World, minutes: int) -> list[int]:
     """Return after how many minutes a pod is placed, if the bootstrap is fixed in each of the next minutes.
 
-    Only machines that are ordered after the fix profit from it.
+    The fix changes only machines that are ordered after it.
     """
     waits = []
     for _ in range(minutes):

@@ -1,4 +1,4 @@
-"""A stack over simulated time, with what SQS and Lambda do, and a timetable of what happens beside it."""
+"""A stack in simulated time, with models of SQS and Lambda, and a timetable of other events."""
 
 import heapq
 import random
@@ -19,7 +19,7 @@ from evenkeel.domain.fleet.check_times import Chunk, SteadyState
 from tests.fakes import FakeBus, InMemoryStore, plenty
 
 _DEDUPLICATED = timedelta(minutes=5)
-#: from a refused launch to the function that receives it: exporter, EventBridge and Lambda
+#: time from a refused launch to the function that receives its event: exporter, EventBridge and Lambda
 _TRAVEL = timedelta(seconds=2)
 
 
@@ -32,7 +32,7 @@ class Who(StrEnum):
 
 
 class Timetable:
-    """What happens at which time, once or again and again, in the caller's unit."""
+    """Acts by time in the caller's unit, once or periodically."""
 
     def __init__(self) -> None:
         self._once: list[tuple[int, Callable[[], object]]] = []
@@ -46,7 +46,7 @@ class Timetable:
         self._again.append((period, first, act))
 
     def happen(self, time: int) -> None:
-        """Let happen what is due: what happens once goes first."""
+        """Call the acts that are due, non-periodic ones first."""
         due = [act for when, act in self._once if when <= time]
         self._once = [(when, act) for when, act in self._once if when > time]
         due += [act for period, first, act in self._again if time % period == first]
@@ -56,10 +56,10 @@ class Timetable:
 
 @dataclass
 class TimedQueue:
-    """Both queues. Requests with one deduplication id within five minutes are one; of a cluster, the first goes first.
+    """Both queues, FIFO per cluster. A request whose deduplication id was seen within five minutes is dropped.
 
-    ``sent`` counts messages by reason, also those that are one with another: each is paid for. ``found`` is what the
-    last request of a cluster for a reason passes on of its check.
+    Duplicates also cost, so ``sent`` counts all messages by reason; ``found`` is the check's result in the last request
+    by cluster and reason.
     """
 
     clock: Clock
@@ -102,7 +102,7 @@ class TimedQueue:
         return sum(len(reasons) for reasons in self._waiting.values())
 
     def next_checks(self) -> Iterator[tuple[str, str]]:
-        """The first request of every cluster that has one: what as many workers take next."""
+        """Take and yield the first request of each cluster, as so many workers would."""
         while self._delayed and self._delayed[0][0] <= self.clock.now():
             _, number, cluster, reason = heapq.heappop(self._delayed)
             self.request(cluster, reason, f"again-{number}")
@@ -112,16 +112,16 @@ class TimedQueue:
 
 
 def worker(store: ActionStore, clusters: Clusters, clock: Clock, queue: Queue, **more: Any) -> Rebalance:
-    """The worker's use case over these ports, with chance from a seed; ``more`` replaces its other arguments."""
+    """Return the worker's use case with these ports and a fixed seed. ``more`` replaces its other arguments."""
     given = {"bus": FakeBus(), "random_bytes": random.Random(7).randbytes, "dry_run": False, **more}
     return Rebalance(store=store, clusters=clusters, clock=clock, queue=queue, **given)
 
 
 class TimedWorld:
-    """Evenkeel's functions beside clusters, second by second.
+    """Clusters and Evenkeel's functions, second by second.
 
-    There are a timetable, scans, failures that arrive, and one check of a cluster at a time.
-    ``checks`` are the second and the cluster of each check.
+    It has a timetable, scans, failure events, and one check of a cluster at a time. ``checks`` are the second and the
+    cluster of each check.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class TimedWorld:
             self.check(cluster, why)
 
     def report(self, failure: Failure) -> None:
-        """Let an event about a failure arrive a little later."""
+        """Let an event about a failure arrive after ``_TRAVEL``."""
         self._reported.append((self.clock.now() + _TRAVEL, failure))
 
     def scan(self) -> None:

@@ -1,4 +1,4 @@
-"""Servers on this machine that are no API server: each says to a client that connects what a test has it say."""
+"""Local servers that are no API server. Each sends the answer of its test."""
 
 import json
 import socket
@@ -30,7 +30,7 @@ def response(status: int, body: bytes, headers: Mapping[str, str] = {}) -> bytes
 
 @contextmanager
 def serving(answer: Answer, *, tls: bool = True) -> Iterator[str]:
-    """The URL of a server that answers each connection's first request like this."""
+    """Yield the URL of a server that answers each connection's first request like this."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)
     listening = socket.create_server(("127.0.0.1", 0))

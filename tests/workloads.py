@@ -1,4 +1,4 @@
-"""Small builders of pods, nodes and pools with their demand: only what a test is about stands in it."""
+"""Builders of pods, nodes and pools with demand. A test names only the fields that matter to it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -36,18 +36,18 @@ SIZE = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 
 
 def amounts(**quantities: str | int) -> dict[str, Fraction]:
-    """cpu="500m", memory="1Gi"; a resource with a domain is written vendor__name."""
+    """Return quantities, such as cpu="500m". A resource with a domain is written vendor__name."""
     return {name.replace("__", "/").replace("_", "."): read_quantity(text) for name, text in quantities.items()}
 
 
 def container(**fields: Any) -> Container:
-    """Quantities by resource; other fields as ``Container`` has them."""
+    """Return a container of these quantities by resource and other fields of ``Container``."""
     own = {name: fields.pop(name) for name in ("ports", "stays", "running_with", "allocated", "name") if name in fields}
     return Container(requests=amounts(**fields), **own)
 
 
 def requirement(text: str) -> Requirement:
-    """``key in a,b``, ``key notin a``, ``key exists``, ``key absent``, ``key > 3``."""
+    """Parse ``key in a,b``, ``key notin a``, ``key exists``, ``key absent`` or ``key > 3``."""
     key, operator, *values = text.split(" ", 2)
     names = {"in": "In", "notin": "NotIn", "exists": "Exists", "absent": "DoesNotExist", ">": "Gt", "<": "Lt"}
     return Requirement(key, names.get(operator, operator), tuple(values[0].split(",")) if values else ())
@@ -58,9 +58,9 @@ def selector(*texts: str) -> Selector:
 
 
 def pod(name: str = "p", *, cpu: str = "1", memory: str = "1Gi", **fields: Any) -> Pod:
-    """A pod of a ReplicaSet that is ten minutes old and unschedulable; with ``node`` it runs there.
+    """Return an unschedulable pod of a ReplicaSet, ten minutes old. With ``node`` it runs there.
 
-    Fields of ``Needs`` may be given beside those of ``Pod``.
+    ``fields`` are those of ``Pod`` and of ``Needs``.
     """
     needs = {field: fields.pop(field) for field in list(fields) if field in fields_of(Needs)}
     needs.setdefault("containers", (container(cpu=cpu, memory=memory),))
@@ -82,7 +82,7 @@ def pods(number: int, name: str = "p", **fields: Any) -> tuple[Pod, ...]:
 
 
 def node(name: str = "n", zone: str = "a", *, labels: Mapping[str, str] | None = None, **fields: Any) -> Node:
-    """A ready node of 4 cores, 16 GiB and 110 pods, with its hostname and zone."""
+    """Return a ready node of 4 cores, 16 GiB and 110 pods, with labels for hostname and zone."""
     size = amounts(**{**SIZE, **fields.pop("size", {})})
     return Node(
         name=name,
@@ -94,7 +94,7 @@ def node(name: str = "n", zone: str = "a", *, labels: Mapping[str, str] | None =
 
 
 def taint(text: str) -> Taint:
-    """``key=value:Effect``."""
+    """Parse ``key=value:Effect``."""
     spec, _, effect = text.partition(":")
     key, _, value = spec.partition("=")
     return Taint(key, value, effect)
@@ -104,7 +104,7 @@ EVERYTHING = (Toleration(operator="Exists"),)
 
 
 def why_not(asking: Pod, there: Node, *others: Node, standing: Iterable[Pod] = (), **parts: Any) -> Reason | None:
-    """The first rule by which a pod does not fit a node, in a cluster of these nodes and running pods."""
+    """Return the first rule by which a pod does not fit a node, in a cluster of these nodes and running pods."""
     workload = Workload(nodes=(there, *others), pods=(*standing, asking), **parts)
     kinds = PodGroups(Volumes(workload))
     snapshot = ClusterSnapshot(workload.namespaces)
@@ -131,13 +131,13 @@ def template(labels: Mapping[str, str] | None = None, taints: tuple[Taint, ...] 
 
 
 def offer(zone: str = "a", pool: str = "workers", **fields: Any) -> GroupOffer:
-    """A group at zero of the usual size, which may have ten nodes."""
+    """Return an empty group of nodes of the usual size, with a max of ten."""
     fields.setdefault("template", template())
     return make(GroupOffer, group=group_key(zone, pool), zone=zone, room=fields.pop("room", 10), **fields)
 
 
 def pool_offer(name: str = "workers", zones: str = "abc", *, room: int = 30, min: int = 0, **fields: Any) -> PoolOffer:
-    """A pool with such a group in each zone."""
+    """Return a pool with such a group in each zone."""
     return PoolOffer(
         pool=pool_id(name), groups=tuple(offer(zone, name, **fields) for zone in zones), room=room, min=min
     )

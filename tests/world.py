@@ -1,4 +1,4 @@
-"""A cluster in memory over virtual time: pods, nodes, machines, a scheduler and our worker; a script of happenings."""
+"""A cluster in memory in virtual time: pods, nodes, machines, a scheduler, Evenkeel's worker, and a script."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ W = TypeVar("W")
 
 
 class Happening(NamedTuple, Generic[W]):
-    """Something that happens in a world, by chance ``weight`` times as often as one of weight 1."""
+    """An act in a world, drawn ``weight`` times as often as one of weight 1."""
 
     name: str
     act: Callable[[W, random.Random], object]
@@ -59,14 +59,14 @@ class Happening(NamedTuple, Generic[W]):
 
 @dataclass
 class Script(Generic[W]):
-    """Happenings by chance, of which one at a time is drawn. ``quiet`` is the weight of nothing at all."""
+    """Random happenings, drawn one at a time. ``quiet`` is the weight of no happening."""
 
     happenings: Sequence[Happening[W]]
     quiet: int = 0
     happened: Counter[str] = field(default_factory=Counter)
 
     def next(self, world: W, chance: random.Random) -> None:
-        """Let one of the happenings happen, or none. An act that returns False did nothing."""
+        """Perform one of the happenings, or none. An act that returns False did nothing."""
         drawn = chance.randrange(self.quiet + sum(each.weight for each in self.happenings))
         for each in self.happenings:
             if drawn < each.weight:
@@ -76,28 +76,28 @@ class Script(Generic[W]):
 
 
 def dying(chance: random.Random) -> Life:
-    """Return the life of a worker that comes to harm at one of its first steps."""
+    """Return the life of a worker with a fault at one of its first steps."""
     return Life(at=chance.randrange(24), how=chance.choice([How.BEFORE, How.AFTER, How.LOST]))
 
 
-# ---------------------------------------------------------------- what there is in a cluster
+# ---------------------------------------------------------------- the objects of a cluster
 
 
 @dataclass
 class App:
-    """A ReplicaSet: so many pods of so many milli-cores each, of which its budget lets so many go at once."""
+    """A ReplicaSet: so many pods of so many milli-cores each, with a budget."""
 
     name: str
     pods: int
     milli: int = 500
     budget: int | None = None  # pods that may be missing; None: no budget
     fields: Mapping[str, Any] = field(default_factory=dict)  # of its pods
-    is_unique: bool = False  # each pod has a label of its own, as those of jobs have
+    is_unique: bool = False  # each pod has its own label, as pods of jobs have
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a machine becomes."""
+    """The node that a machine becomes."""
 
     cores: int = CORES
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -106,13 +106,13 @@ class Shape:
 
 
 class Machines(FakeCluster):
-    """Groups with their machines. A group that has changed since it was read is a conflict, a machine as well."""
+    """Groups with their machines. A write of a group or machine that has changed since it was read is a conflict."""
 
     def __init__(self, groups: Sequence[NodeGroup], clock: FakeClock, *, mark_is_ours: bool) -> None:
         super().__init__(groups)
         self._clock, self._mark_is_ours, self._made = clock, mark_is_ours, 0
         self.machines: dict[GroupKey, dict[str, Machine]] = {each.key: {} for each in groups}
-        self.hidden: set[str] = set()  # machines that lists leave out by mistake
+        self.hidden: set[str] = set()  # machines that lists wrongly leave out
         for each in groups:
             for _ in range(each.requested):
                 self.make(each.key, joined=True)
@@ -200,9 +200,9 @@ class Order(NamedTuple):
 class World:
     """Pools of so many nodes per zone, and apps on them. Further fields are the record's.
 
-    ``every`` is the time between two checks. ``full``: the nodes of the beginning have no room. ``promised`` is the
-    groups' template, and ``makes`` is what new machines become. ``ahead`` of our clock is that of the API server.
-    ``instances``: the groups are pools of instances, of which one is launched when its node comes.
+    ``every``: time between two checks; ``takes``: time until a machine has a node; ``full``: the first nodes have no
+    room; ``promised``: the groups' template; ``makes``: the nodes that new machines become; ``ahead``: how far the API
+    server's clock is ahead; ``instances``: the groups are pools of instances, launched when their nodes join.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class World:
         takes: timedelta = MINUTE,
         every: timedelta = MINUTE,
         full: bool = False,
-        shapes: Sequence[Shape] = (),  # of the nodes of each zone in the beginning
+        shapes: Sequence[Shape] = (),  # of the first nodes of each zone
         makes: Shape | None = None,
         promised: NodeTemplate | None = None,
         daemons: Mapping[str, int] | None = None,
@@ -248,7 +248,7 @@ class World:
         self.daemons = dict(daemons or {})  # DaemonSet -> its milli-cores
         self.lists_daemons = lists_daemons
         self._named = 0
-        # -- what machines become
+        # -- the nodes that machines become
         self.new_nodes_are(makes or Shape())
         given = dict(zip("abcdefgh", shapes, strict=False))
         self.shapes = {name: given.get(self.zone_of(name), Shape()) for name in self.cluster.nodes()}
@@ -256,7 +256,7 @@ class World:
         self.cordoned: set[str] = set()
         self.not_ready: dict[str, datetime] = {}  # name of a node -> since when it is not Ready
         # -- what does not work
-        self.dead: set[str] = set()  # zones that give no machines, and say nothing
+        self.dead: set[str] = set()  # zones that give no machines and report no error
         self.refusing: set[str] = set()  # zones that refuse each machine
         self.fails_for_good = False  # machine controllers never try again to launch a refused machine
         self.evicted_after = timedelta(minutes=5)  # the pods of a node that is not Ready
@@ -265,14 +265,14 @@ class World:
         self.unread: Exception | None = None  # raised where pods and nodes are read
         self.another_at_work = False  # an autoscaler that the record does not name
         self.scatters = False  # the scheduler takes any node with room, by chance, and not the emptiest
-        self.renames = timedelta(0)  # how often pods that wait are made anew; 0: never
+        self.renames = timedelta(0)  # interval at which waiting pods are replaced; 0: never
         # -- what Evenkeel did
         self.faults: list[str] = []
         self.orders: list[Order] = []
-        self.runs: list[int] = []  # replicas that each run has added, less those that it has taken
-        self.removed: list[str] = []  # machines whose replicas our patches took away, in order
+        self.runs: list[int] = []  # replicas that each run has added, less those removed
+        self.removed: list[str] = []  # machines whose replicas Evenkeel's patches removed, in order
         self.evicted: Counter[str] = Counter()
-        self.lost: set[str] = set()  # nodes that went
+        self.lost: set[str] = set()  # removed nodes
         self._seen_budgets: dict[str, int] = {}
         self.cluster.before_apply = self._patched
         for name, shape in self.shapes.items() if full else ():
@@ -351,7 +351,7 @@ class World:
         )
 
     def seen(self, *, judges_nodes: bool) -> Workload:
-        """What a check reads. ``judges_nodes``: as in ``WorkloadCluster.read``."""
+        """Return the workload that a check reads. ``judges_nodes``: as in ``WorkloadCluster.read``."""
         return self.workload()
 
     def nodes(self) -> dict[str, Node]:
@@ -386,7 +386,7 @@ class World:
         return pod(name, cpu=f"{milli}m", memory="0", unscheduled=None, **fields)
 
     def allowed(self) -> dict[str, int]:
-        """Return how many pods each budget lets go now."""
+        """Return how many pods each budget allows to evict now."""
         running = Counter(each.labels.get("app") for each in self.pods.values() if each.node)
         return {
             app.name: max(0, running[app.name] - (app.pods - app.budget))
@@ -409,7 +409,7 @@ class World:
         self.store.save_scale_request("demo", record, None)
 
     def raise_by_hand(self, chance: random.Random) -> None:
-        """Scale a group up, and no further than its max."""
+        """Scale a group up, at most to its max."""
         found = chance.choice(list(self.cluster.groups.values()))
         if found.bounds is not None and found.requested < found.bounds.max:
             self.cluster.change(found.key, requested=found.requested + 1)
@@ -423,7 +423,7 @@ class World:
             self.not_ready.pop(name, None)
 
     def make_pods_anew(self) -> None:
-        """Let the pods that wait be replaced by others."""
+        """Replace the waiting pods by others."""
         for name in self.waiting():
             del self.pods[name]
         self.settle_pods()
@@ -431,7 +431,7 @@ class World:
     # -- time
 
     def pass_time(self, time: timedelta | None = None) -> None:
-        """Machine controllers, kubelets, the node controller and the scheduler act once after this time."""
+        """Let time pass, then let machine controllers, kubelets, node controller and scheduler act once."""
         self.clock.at += self.every if time is None else time
         self.control()
         now = self.clock.now()
@@ -442,7 +442,7 @@ class World:
         self.settle_pods()
 
     def control(self) -> None:
-        """Machine controllers: replicas become machines, these become nodes; surplus goes, the marked first."""
+        """Act as machine controllers: create machines and nodes for replicas, delete surplus ones, the marked first."""
         if self.slow:
             return
         for key, each in self.cluster.groups.items():
@@ -461,7 +461,7 @@ class World:
                     self._launch(key, machine)
 
     def _launch(self, key: GroupKey, machine: Machine) -> None:
-        """A machine is refused, or launched again, or becomes a node."""
+        """Refuse a machine, launch it again, or make it a node."""
         now, zone = self.clock.now(), key.name[-1]
         if zone in self.refusing and machine.failure is None:
             failure = MachineFailure(code="InsufficientInstanceCapacity", message="no room", at=now)
@@ -484,17 +484,17 @@ class World:
             if self.allowed().get(app, 1) > 0:
                 self.evicted[app] += 1
                 del self.pods[name]  # its ReplicaSet makes another
-                break  # and this one takes its time
+                break  # this machine is busy
         if not self.on(machine.name):
             del self.cluster.machines[group][machine.name]
             if machine.has_node:
                 self.lost.add(machine.name)
 
     def settle_pods(self) -> None:
-        """Apps have as many pods as they should, and the scheduler places those that fit."""
+        """Create and delete pods of apps to match their numbers, and schedule those that fit."""
         for app in self.apps.values():
             mine = sorted(name for name, each in self.pods.items() if each.labels.get("app") == app.name)
-            mine.sort(key=lambda name: not self.pods[name].node)  # who waits goes first
+            mine.sort(key=lambda name: not self.pods[name].node)  # waiting pods go first
             for name in mine[app.pods :]:
                 del self.pods[name]
             self.add(*(self._pod(app) for _ in range(app.pods - len(mine))))
@@ -527,7 +527,7 @@ class World:
                 self.pods[name] = replace(each, unscheduled=each.unscheduled or waiting)
 
     def allows(self, pod: Pod, place: str) -> bool:
-        """Whether the scheduler may place a pod on a node, apart from its size."""
+        """Return True if the scheduler may place a pod on a node, apart from its size."""
         shape, needs = self.shapes.get(place, Shape()), pod.needs
         labels = {"topology.kubernetes.io/zone": self.zone_of(place), **shape.labels}
         absent = [each.key for term in needs.node_terms or () for each in term.expressions]
@@ -540,7 +540,7 @@ class World:
     # -- Evenkeel
 
     def _patched(self, patch: Patch) -> None:
-        """Before each patch that lowers replicas: whom it takes, and whether that may be."""
+        """Check, before a patch that lowers replicas, whether it may remove its machines."""
         plan = patch.plan
         before = self.cluster.groups[plan.group.key].requested
         if patch.requested is None or patch.requested >= before:
@@ -570,12 +570,12 @@ class World:
         self.removed += sorted(names)
 
     def _going(self) -> set[str]:
-        """Machines that are marked or on their way out: those whose replicas were given back are neither."""
+        """Return the machines that are marked or being deleted."""
         found = (machine for machines in self.cluster.machines.values() for machine in machines.values())
         return {machine.name for machine in found if machine.marked or machine.deleting}
 
     def run(self, life: Life | None = None) -> RunSummary | None:
-        """One run; None: it died, or its message goes back to the queue."""
+        """Run once. Return None if the run died or its message returns to the queue."""
         life = life or Life()
         made = worker(
             cast("ActionStore", Mortal(self.store, life, "table")),
@@ -619,7 +619,7 @@ class World:
         return most
 
     def live_for(self, length: timedelta) -> None:
-        """Scans each minute, and the further checks that runs ask for."""
+        """Run each minute, and when a run requests a second check."""
         ends = self.clock.now() + length
         while self.clock.now() < ends:
             asked = len(self.queue.second_checks)
@@ -631,10 +631,10 @@ class World:
                 self.make_pods_anew()
             self.pass_time(min([MINUTE, *(each for each in soon if each > timedelta(0))]))
 
-    # -- what must be in the end
+    # -- the required final state
 
     def wrong(self) -> list[str]:
-        """Everything that is not as it must be once nothing happens any more."""
+        """Return every problem that is left once nothing happens any more."""
         found = [*self.faults, *self.left_open()]
         waiting = self.waiting()
         if waiting:
@@ -665,7 +665,7 @@ def _milli(pod: Pod) -> int:
 
 
 class _Opened:
-    """Opens the one cluster there is, and what runs there. The calls to both are steps of a life."""
+    """Opens the only cluster and its workload. The calls to both are steps of a life."""
 
     def __init__(self, world: World, life: Life) -> None:
         self._world, self._life = world, life

@@ -1,4 +1,4 @@
-"""One suite, two servers: every test here runs against the simulated API and against a real kube-apiserver."""
+"""Every test here runs against the simulated API and against a real kube-apiserver."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -16,13 +16,13 @@ Api = KubernetesAPI | RealKubernetesAPI
 _names = itertools.count(1)
 
 
-# without the binaries one skipped test says how to get them, instead of each of these in turn
+# without the binaries, one skipped test says how to get them, instead of each of these
 _SERVERS = ["sandbox", *([pytest.param("real", marks=pytest.mark.real_api)] if find_assets() else [])]
 
 
 @pytest.fixture(scope="session", params=_SERVERS)
 def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
-    """A running API server with all CRDs; user `evenkeel` has no rights until a test grants them."""
+    """Yield a running API server with all CRDs. User `evenkeel` has no rights until a test grants them."""
     if request.param == "sandbox":
         with KubernetesAPI(users={"evenkeel": [], "nobody": []}) as api:
             yield api
@@ -33,7 +33,7 @@ def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
 
 @pytest.fixture
 def connect(kube_api: Api) -> Iterator[Callable[..., client.ApiClient]]:
-    """Make a client of the real library for a user; `manager` becomes its User-Agent."""
+    """Yield a function that makes a client of the real library for a user. `manager` becomes its User-Agent."""
     clients: list[client.ApiClient] = []
 
     def connected(user: str = "admin", *, manager: str = "test", token: str | None = None) -> client.ApiClient:
@@ -59,7 +59,7 @@ def namespace(connect: Callable[..., client.ApiClient]) -> str:
 
 
 class Kind:
-    """CustomObjectsApi for one kind in one namespace: what the tests would otherwise repeat in each call."""
+    """CustomObjectsApi for one kind in one namespace."""
 
     def __init__(self, api: client.ApiClient, group: str, version: str, plural: str, namespace: str) -> None:
         self.custom = client.CustomObjectsApi(api)

@@ -1,4 +1,4 @@
-"""What Evenkeel relies on in a Kubernetes API, on the simulated one and on a real one."""
+"""The behavior of the Kubernetes API on which Evenkeel relies, on the simulated one and on a real one."""
 
 import contextlib
 import http.client
@@ -46,7 +46,7 @@ def machine_deployment(**spec: Any) -> Json:
 
 
 def refused(call: Callable[[], Any]) -> tuple[int, Json]:
-    """The code and the Status of a call that must fail."""
+    """Return the code and the Status of a call that must fail."""
     with pytest.raises(ApiException) as caught:
         call()
     try:
@@ -89,7 +89,7 @@ def named(name: str, resource_version: str | None = "1") -> Json:
     return {**body, "metadata": {**body["metadata"], "resourceVersion": resource_version}}
 
 
-#: what is asked of MachineSets of which one, `a`, is there -> code and reason, and a part of the message
+#: a call on MachineSets, of which `a` exists -> code and reason, and a part of the message
 REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
     "a garbled continue token": (lambda sets: sets.list(limit=2, _continue="garbled"), "400 BadRequest", ""),
     "a malformed label selector": (lambda sets: sets.list(label_selector="name in ms-1)"), "400 BadRequest", ""),
@@ -220,7 +220,7 @@ class TestLists:
         assert [item["metadata"]["name"] for item in rest["items"]] == [f"ms-{index}" for index in range(2, 7)]
 
     def test_the_watch_cache_answers_with_the_whole_list_whatever_its_limit(self, seven: Any) -> None:
-        """It may be a moment behind, and in any order; nothing else distinguishes what it says."""
+        """The answer may be slightly stale, and in any order. Otherwise it is equal."""
         deadline = time.monotonic() + 10
         while len((cached := seven.list(limit=3, resource_version="0"))["items"]) < 7:
             assert time.monotonic() < deadline
@@ -232,7 +232,7 @@ class TestLists:
         self, kube_api: Api, seven: Any, query: str
     ) -> None:
         listed = partial(self.raw, kube_api, seven)
-        deadline = time.monotonic() + 10  # the watch cache may be a moment behind
+        deadline = time.monotonic() + 10  # the watch cache may be slightly stale
         while len(json.loads(listed(query))["items"]) < 7:
             assert time.monotonic() < deadline
         metadata = listed(query, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json")
@@ -331,7 +331,7 @@ class TestCreate:
             faulty = {**body, "spec": {**spec, field: value}}
             code, status = refused(partial(pools.create, faulty))
             assert code == 422
-            # Which entry of a list it was, servers of before 1.25 do not say.
+            # Servers before 1.25 do not name the entry of a list.
             causes = [(cause["field"].partition("[")[0], cause["message"]) for cause in status["details"]["causes"]]
             assert [found for found, message in causes if message.endswith(fault)] == [f"spec.{field}"]
         assert "replicas" not in pools.create(body)["spec"], "its webhook sets them, and not the API"
@@ -422,7 +422,7 @@ class TestScale:
 
 
 def held(machine_sets: Any) -> None:
-    """The MachineSet `a` is deleted, and a finalizer holds it."""
+    """Delete the MachineSet `a`, which a finalizer holds."""
     body = machine_set("a")
     body["metadata"]["finalizers"] = ["example.com/hold"]
     machine_sets.create(body)
@@ -484,7 +484,7 @@ class TestAccess:
         rule = Rule(verbs=("get", "list", "patch"), groups=("machine.openshift.io",), resources=("machinesets",))
         kube_api.grant("evenkeel", [rule])
         evenkeel = kind_of(*MACHINE_SETS, user="evenkeel")
-        # the real server learns of a new binding a moment later
+        # the real server uses a new binding a moment later
         for _ in range(200):
             with contextlib.suppress(ApiException):
                 evenkeel.list()

@@ -1,6 +1,6 @@
 """The adapter of Auto Scaling groups over HTTP: with boto3's clients, which validate shapes, on the simulated API.
 
-What moto does right is read from moto, too.
+Where moto is right, it is read too.
 """
 
 from collections.abc import Iterator

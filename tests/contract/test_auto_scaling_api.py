@@ -1,7 +1,7 @@
 """Auto Scaling and EKS as boto3 reads and writes them: on the simulated API and, where it is right, on moto's.
 
-`simulated`, also with its worst behavior, and `moto` run the same tests. What moto does wrong or not at all runs on
-`simulated` alone.
+The same tests run on `simulated`, also with its worst behavior, and on `moto`. What moto lacks or does wrong is tested
+on `simulated` alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ _names = count(1)
 class Aws:
     """The clients of one implementation.
 
-    `settle` lets the instances of every group start or end. `renew` lets reads show what has been written.
+    Instances of every group start or end by `settle`. Reads show all writes after `renew`.
     """
 
     clients: dict[str, Any]
@@ -104,7 +104,7 @@ def simulated() -> Iterator[Aws]:
 
 @pytest.fixture
 def alone() -> Iterator[Aws]:
-    """A simulated API without the groups of other tests."""
+    """Yield a simulated API without the groups of other tests."""
     yield from _simulated(Behavior())
 
 
@@ -126,7 +126,7 @@ def moto() -> Iterator[Aws]:
 
 @pytest.fixture(params=["simulated", "at_its_worst", "moto"])
 def aws(request: pytest.FixtureRequest) -> Aws:
-    """All implementations."""
+    """Return the clients of each implementation."""
     return request.getfixturevalue(request.param)
 
 
@@ -271,7 +271,7 @@ class TestBoth:
 
 
 class TestSimulated:
-    """What moto does not have, or has wrong."""
+    """Calls that moto lacks or does wrong."""
 
     def test_errors_have_the_codes_and_texts_of_aws(self, simulated: Aws, name: str) -> None:
         client = simulated.auto_scaling
@@ -377,7 +377,7 @@ class TestSimulated:
         assert [one["AutoScalingGroupState"] for one in former] == ["Deleted"] * 2
         assert read(Filters=since, IncludeDeletedGroups=True)["Activities"] == former
         alone.create(name, 0, 1, 1)
-        assert len(read(AutoScalingGroupName=name)["Activities"]) == 1  # not those of the group before it
+        assert len(read(AutoScalingGroupName=name)["Activities"]) == 1  # not those of the earlier group
 
     @pytest.mark.parametrize("code", ["Throttling", "RequestLimitExceeded"])
     def test_ten_minutes_of_throttling_end_by_themselves(self, code: str) -> None:

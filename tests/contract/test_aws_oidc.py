@@ -55,7 +55,7 @@ def trusting(issuer: AwsIssuer, folder: Path) -> Callable[[str], list[str]]:
 
 @pytest.fixture(scope="module")
 def server(issuer: AwsIssuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKubernetesAPI]:
-    """With the manifests, bound to the names of the roles; it takes tokens for its own address."""
+    """Yield a server with the manifests bound to the roles' names. It accepts tokens for its own address."""
     with RealKubernetesAPI(flags=trusting(issuer, tmp_path_factory.mktemp("oidc"))) as api:
         for file, role in (("rbac.yaml", "RebalanceRole"), ("rbac-readers.yaml", "CheckRole")):
             documents = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / file).read_text()))
@@ -72,7 +72,7 @@ def server(issuer: AwsIssuer, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def opened(issuer: AwsIssuer, server: RealKubernetesAPI, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Opens the server as a role, for checks or for writes."""
+    """Return a function that opens the server as a role, for checks or for writes."""
     variables = {"ENDPOINT_URL_STS": issuer.sts_url, "DEFAULT_REGION": "eu-central-1", "SECRET_ACCESS_KEY": "x"}
     for name, value in variables.items():
         monkeypatch.setenv(f"AWS_{name}", value)

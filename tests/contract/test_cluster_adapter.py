@@ -1,4 +1,4 @@
-"""The cluster adapter against a Kubernetes API, as the user that deploy/kubernetes/rbac.yaml describes."""
+"""The cluster adapter on a Kubernetes API, as the user of deploy/kubernetes/rbac.yaml."""
 
 import itertools
 import json
@@ -56,14 +56,14 @@ SCALERS = "machineautoscalers.autoscaling.openshift.io/v1beta1"
 
 
 def simulated(**more: Any) -> KubernetesAPI:
-    """A simulated API where `evenkeel` may do what rbac.yaml says, and nothing else."""
+    """Return a simulated API where `evenkeel` has exactly the rights of rbac.yaml."""
     users = {"evenkeel": Rule.of_role(ROLE), "cluster-autoscaler": [Rule.all()], "nobody": []}
     return KubernetesAPI(users=users, **more)
 
 
 @pytest.fixture(scope="module", params=["sandbox", *(["real"] if find_assets() else [])])
 def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
-    """A server on which rbac.yaml has been applied, and `evenkeel` bound to its role by name."""
+    """Yield a server with rbac.yaml, on which `evenkeel` is bound to its role by name."""
     if request.param == "sandbox":
         with simulated() as api:
             yield api
@@ -79,12 +79,12 @@ def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
 
 
 def opening(secret: Callable[[str, bool], str], clock: FakeClock | None = None) -> RecordedClusters:
-    """Clusters of this machine, by this secret."""
+    """Return the port that opens local clusters with this secret."""
     return RecordedClusters(session=None, secret=secret, clock=clock or FakeClock(), allow_loopback=True)
 
 
 class Stage:
-    """One namespace with machine objects, and Evenkeel beside them: real adapter and use case, state in memory."""
+    """One namespace with machine objects, and Evenkeel: real adapter and use case, state in memory."""
 
     def __init__(self, api: Api, kind_of: Callable[..., Any], namespace: str, **fields: Any) -> None:
         self.api = api
@@ -102,7 +102,7 @@ class Stage:
         self.clock = FakeClock(at=datetime.now(UTC))
         self.store = InMemoryStore()
         self.queue = FakeQueue()
-        self.secrets: list[bool] = []  # every read of the secret, and whether a fresh one was asked for
+        self.secrets: list[bool] = []  # for every read of the secret, whether it bypassed the cache
         self.user = "evenkeel"
         self._cached: dict[str, str] = {}
         self.clusters = opening(self._secret, self.clock)
@@ -113,7 +113,7 @@ class Stage:
         register_again(self.store, self.record)
 
     def _secret(self, name: str, fresh: bool) -> str:
-        """As Powertools gives it: from its cache, unless a fresh one is asked for."""
+        """Return the secret as Powertools does: from its cache, unless a fresh one is requested."""
         self.secrets.append(fresh)
         if fresh or self.user not in self._cached:
             self._cached[self.user] = json.dumps(self.api.kubeconfig(self.user))
@@ -121,7 +121,7 @@ class Stage:
 
     @staticmethod
     def resource(item: Object) -> str:
-        """The kind of an object by its name, such as machinesets.machine.openshift.io/v1beta1."""
+        """Return an object's resource, such as machinesets.machine.openshift.io/v1beta1."""
         group, version = item["apiVersion"].split("/")
         return f"{item['kind'].lower()}s.{group}/{version}"
 
@@ -131,7 +131,7 @@ class Stage:
         return self.kind_of(group, version, plural, user=user, manager=manager)
 
     def put(self, *items: Object) -> None:
-        """Create objects, and let their controllers say what the status is."""
+        """Create objects, and write their status as their controllers do."""
         for item in items:
             body = {key: value for key, value in item.items() if key != "status"}
             self.kind(item).create(body)
@@ -156,7 +156,7 @@ class Stage:
         self.kind(item, manager=manager).merge(item["metadata"]["name"], patch)
 
     def autoscaler_scales(self, item: Object, replicas: int) -> None:
-        """Cluster Autoscaler's own write: /scale, without a version."""
+        """Scale as Cluster Autoscaler does: /scale, without a version."""
         self.kind(item, user="admin", manager="cluster-autoscaler").scale(item["metadata"]["name"], replicas)
 
     # -- Evenkeel
@@ -170,7 +170,7 @@ class Stage:
         return sum(group.bounds.max for group in self.observe().values() if group.bounds)
 
     def fail(self, flavour: str, item: Object) -> None:
-        """The group is in backoff, for want of capacity. All that was put before is older than that."""
+        """Store a backoff of the group for lack of capacity, later than all objects."""
         self.clock.at = datetime.now(UTC) + timedelta(seconds=1)
         key = GroupKey(flavour, self.namespace, item["metadata"]["name"])
         state = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
@@ -182,7 +182,7 @@ class Stage:
         return worker(self.store, clusters, self.clock, self.queue)("demo", "a test", remaining)
 
     def _hooked(self, before: Callable[[Patch], None]) -> Any:
-        """Clusters in which something happens right before each write of ours."""
+        """Return clusters that call ``before`` right before each write of Evenkeel."""
 
         def opened(record: ClusterRecord, remaining: Remaining, **how: bool) -> Cluster:
             cluster = self.clusters.open(record, remaining, **how)
@@ -203,7 +203,7 @@ class Stage:
         raise AssertionError("six runs, and it still writes")
 
     def restore(self) -> None:
-        """Leave the cluster: what was there before us stands again."""
+        """Leave the cluster, which restores the bounds from before Evenkeel."""
         stored = self.store.load("demo")
         self.store.save_record(stored.record, ControlRecord(restoring=True), stored.versions)
         self.settle()
@@ -212,7 +212,7 @@ class Stage:
 
 @pytest.fixture(autouse=True)
 def _minutes_pass_on_our_clock_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The API server's clock is a real one here: it is not followed."""
+    """Keep the test's clock: the real API server's is not followed."""
     monkeypatch.setattr(adapter_client, "CLOCKS_AGREE", timedelta(days=1))
 
 
@@ -223,7 +223,7 @@ def stage(kube_api: Api, kind_of: Callable[..., Any], namespace: str) -> Stage:
 
 @pytest.fixture
 def own_stage() -> Iterator[Stage]:
-    """On a simulated API of its own, whose request log and faults belong to one test."""
+    """Yield a stage on a simulated API of this test alone, with its request log and faults."""
     with simulated() as api:
         yield _stage_on(api)
 
@@ -237,7 +237,7 @@ def _stage_on(api: KubernetesAPI, **fields: Any) -> Stage:
 
 
 class _InProcess:
-    """What a test does to the simulated API without leaving a trace in its request log."""
+    """Writes to the simulated API that are not in its request log."""
 
     def __init__(self, api: KubernetesAPI, resource: str, version: str, manager: str) -> None:
         self._store = api.store
@@ -265,13 +265,13 @@ class _InProcess:
 
 
 def three(flavour: str, replicas: tuple[int, ...], ready: tuple[int, ...] | None = None) -> list[Object]:
-    """A pool of one flavour over three zones, owners of bounds left out."""
+    """Return a pool of one flavour in three zones, without owners of bounds."""
     make = objects.MAKE[flavour]
     return [make(zone, replicas[i], (ready or replicas)[i], bounds=(0, 9)) for i, zone in enumerate(ZONES)]
 
 
 def machine_pools(*numbers: tuple[int, int, int], **fields: Any) -> list[Object]:
-    """One MachinePool per zone, with these requested, nodes and instances."""
+    """Return one MachinePool per zone, with these numbers of requested, nodes and instances."""
     return [
         objects.machine_pool(zone, requested, nodes, instances=instances, bounds=(0, 9), **fields)
         for zone, (requested, nodes, instances) in zip(ZONES, numbers, strict=False)
@@ -626,7 +626,7 @@ class TestDeleteMarks:
         if marked:
             self.mark(stage, flavour, *machines[1:])
         outcome = stage.run(before_apply=self.joins(stage, *machines[1 if marked else 2 :]))
-        # Its success ends the fence: nothing is given up any more, and no mark stays.
+        # Its success ends the fence: no replica is removed any more, and no mark stays.
         assert stage.get(scalable)["spec"]["replicas"] == 3
         if not marked:
             assert outcome.conflicts == 1
@@ -690,7 +690,7 @@ class TestDeleteMarks:
 
     @staticmethod
     def release(cluster: Cluster, scalable: Object, requested: int, *, may_remove_running: bool = False) -> Patch:
-        """A fresh check, and the patch that would leave so many replicas."""
+        """Return the patch of a new check that would leave so many replicas."""
         name = scalable["metadata"]["name"]
         (group,) = [group for group in cluster.observe().groups if group.key.name == name]
         timeout = group.options.provision_timeout or timedelta(minutes=15)
@@ -700,7 +700,7 @@ class TestDeleteMarks:
         return Patch(plan=plan, requested=requested)
 
     def going(self, cluster: Cluster, scalable: Object, requested: int, **fields: Any) -> list[int]:
-        """The numbers of the machines that would go, in their order."""
+        """Return the numbers of the machines that would be removed, in order."""
         names = cluster.deletion_candidates(self.release(cluster, scalable, requested, **fields))
         return [int(name[-5:]) for name in names]
 
@@ -738,7 +738,7 @@ class TestDeleteMarks:
 
     @staticmethod
     def one_node_of_three(stage: Stage, flavour: str) -> tuple[Object, list[Object]]:
-        """A failing group that waits for two of its three machines; the scalable and the machines."""
+        """Create a failing group that waits for two of its three machines. Return the scalable and the machines."""
         pool = three(flavour, (3, 2, 2), (1, 2, 2))
         machines = [machine(pool[0], number, node=number == 1) for number in (1, 2, 3)]
         machines[1:] = [TestDeleteMarks.failed(item) for item in machines[1:]]
@@ -748,7 +748,7 @@ class TestDeleteMarks:
 
     @staticmethod
     def joins(stage: Stage, *machines: Object) -> Callable[[Patch], None]:
-        """The machines become nodes right before we mark any."""
+        """Return a hook: the machines become nodes right before Evenkeel marks any."""
         late = list(machines)
 
         def before(patch: Patch) -> None:
@@ -777,7 +777,7 @@ class TestMachineAutoscaler:
     def test_a_fenced_group_keeps_the_one_replica_that_its_owner_insists_on_offering(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        written: list[tuple[int, int, int]] = []  # (min, requested, max) after every write of ours
+        written: list[tuple[int, int, int]] = []  # (min, requested, max) after every write of Evenkeel
         patch = KubernetesApi.patch
 
         def patched(self: KubernetesApi, *arguments: Any, **named: Any) -> dict[str, Any]:
@@ -792,7 +792,7 @@ class TestMachineAutoscaler:
         monkeypatch.setattr(KubernetesApi, "patch", patched)
         stage.run()
         assert all(low <= requested <= high for low, requested, high in written)
-        # Given up, it would be ordered there again: the owner accepts no max below 1.
+        # The last replica is kept: the owner accepts no max below 1, so it would be ordered there again.
         assert written[-1] == (0, 1, 1)
         stage.settle()
 
@@ -860,7 +860,7 @@ class TestClusterClass:
         return {entry["name"]: entry["metadata"]["annotations"] for entry in topology_entries(stage.get(cluster))}
 
     def apply(self, stage: Stage, cluster: Object, manager: str, maximum: int, *, force: bool = True) -> None:
-        """Another writer applies the first entry's max, by server-side apply."""
+        """Apply the first entry's max as another writer, by server-side apply."""
         (entry,) = [{"name": self.NAMES[0], "metadata": {"annotations": {MAX_SIZE: str(maximum)}}}]
         spec = {"topology": {"workers": {"machineDeployments": [entry]}}}
         body = {"apiVersion": cluster["apiVersion"], "kind": "Cluster", "metadata": {"name": "demo"}, "spec": spec}
@@ -986,7 +986,7 @@ class TestClusterClass:
 
 
 def _frozen() -> dict[str, tuple[str, list[Object]]]:
-    """Why -> (flavour, objects); the first object is the frozen one."""
+    """Return objects by reason: (flavour, objects), of which the first is frozen."""
     capi, gardener, openshift = (three(flavour, (2, 0, 0))[0] for flavour in ("cluster-api", "gardener", "openshift"))
     name = gardener["metadata"]["name"]
     owner = {**{key: gardener[key] for key in ("apiVersion", "kind")}, "uid": "1", "controller": True, "name": name}
@@ -1136,7 +1136,7 @@ class TestFrozen:
 class TestBrokenLists:
     @pytest.fixture
     def broken(self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
-        """Three pools on pages of two; whatever breaks, a whole list would lead to writes."""
+        """Return three pools on pages of two. Complete lists would lead to writes."""
         monkeypatch.setattr(adapter_client, "PAGE", 2)
         for flavour in FLAVOURS:
             own_stage.put(*three(flavour, (2, 2, 2)))
@@ -1215,7 +1215,7 @@ class TestBrokenLists:
         assert broken.api.requests.count(method="PATCH") == 0
 
 
-#: resource, whether Evenkeel may, and the verbs
+#: resource, whether Evenkeel has the right, and the verbs
 RIGHTS = [
     (resource, allowed, verb)
     for resource, allowed, verbs in (
@@ -1362,11 +1362,11 @@ class TestPatience:
 
 
 class TestQuietChecks:
-    """A check that writes nothing: as the API server remembers the world, and as this instance does."""
+    """A check that writes nothing reads from the API server's cache and from this instance's memory."""
 
     @staticmethod
     def checked(stage: Stage, *, alone: bool = True) -> dict[GroupKey, NodeGroup]:
-        """What a check sees. Who wrote a value is asked by runs only, which report it."""
+        """Return the groups that a check reads. Only runs read who wrote a value, to report it."""
         cluster = stage.clusters.open(stage.record, plenty, consistent=False, alone=alone)
         return {group.key: group for group in cluster.observe().groups}
 
@@ -1389,7 +1389,7 @@ class TestQuietChecks:
             stage.merge(pool[1], change)
             expected = self.seen_by_a_run(stage)
             deadline = time.monotonic() + 10
-            while (seen := self.checked(stage)) != expected:  # the watch cache of a real server comes a moment later
+            while (seen := self.checked(stage)) != expected:  # a real server's watch cache is a moment late
                 assert time.monotonic() < deadline, seen
         stage.delete(pool[2])
         deadline = time.monotonic() + 10

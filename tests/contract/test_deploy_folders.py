@@ -1,4 +1,4 @@
-"""The folders of deploy/kubernetes, applied: what each lets its two users do with the objects of its ecosystem."""
+"""The applied folders of deploy/kubernetes: the rights of their two users on the objects of their ecosystem."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,7 +26,7 @@ FOLDERS = {
     "openshift": "openshift-plain",
 }
 EVERY_FOLDER = pytest.mark.parametrize(("folder", "kind"), FOLDERS.items(), ids=FOLDERS)
-#: who has which files; the names are such that the policies speak of the first and of the switched, not of the readers
+#: user -> files; by their names, the policies apply to the first and to the switched, not to the readers
 USERS = {
     **{f"evenkeel:{folder}": (folder, "rbac.yaml") for folder in FOLDERS},
     **{f"reader-of-{folder}": (folder, "rbac-readers.yaml") for folder in FOLDERS},
@@ -45,7 +45,7 @@ def role_of(user: str) -> Json:
 
 
 def apply_all(real: RealKubernetesAPI) -> None:
-    """Everything that is shipped, as an administrator applies it, and each role to its user by name."""
+    """Apply all shipped files as an administrator, and bind each role to its user by name."""
     for name in ("garden-my-project", "openshift-machine-api"):
         real.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     known = {item["name"] for item in real.call("GET", "/apis/admissionregistration.k8s.io/v1")["resources"]}
@@ -70,7 +70,7 @@ def apply_all(real: RealKubernetesAPI) -> None:
 
 @pytest.fixture(scope="module", params=["sandbox", *(["real"] if find_assets() else [])])
 def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
-    """A server on which every folder has been applied."""
+    """Yield a server on which every folder has been applied."""
     if request.param == "sandbox":
         with KubernetesAPI(users={user: Rule.of_role(role_of(user)) for user in USERS}) as api:
             yield api
@@ -81,7 +81,7 @@ def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
 
 
 def code_of(call: Callable[[], Any]) -> int:
-    """200, or the code of the refusal."""
+    """Return 200, or the code of the refusal."""
     try:
         call()
     except ApiException as error:
@@ -90,7 +90,7 @@ def code_of(call: Callable[[], Any]) -> int:
 
 
 def knows_policies(api: Api) -> bool:
-    """Whether the server has the policies that were applied."""
+    """Return True if the server has the applied policies."""
     if isinstance(api, KubernetesAPI):
         return False
     known = {item["name"] for item in api.call("GET", "/apis/admissionregistration.k8s.io/v1")["resources"]}
@@ -127,7 +127,7 @@ class Scene:
         return code_of(calls[verb])
 
     def wait(self, user: str, group: str, plural: str) -> None:
-        """Until the server has taken notice of a binding: a moment."""
+        """Wait until the server uses a new binding."""
         for _ in range(1000):
             if self.code(user, "list", group, plural) == 200:
                 return

@@ -1,4 +1,4 @@
-"""The owners' kinds and server-side apply, on the simulated API and on a real one: one schema, the same answers."""
+"""The owners' kinds and server-side apply on the simulated API and on a real one: equal schemas and answers."""
 
 import itertools
 import json
@@ -27,14 +27,14 @@ _runs = itertools.count()
 
 
 def refused(call: Callable[[], Any]) -> tuple[int, Json]:
-    """The code and the Status of a call that must fail."""
+    """Return the code and the Status of a call that must fail."""
     with pytest.raises(ApiException) as caught:
         call()
     return int(caught.value.status), json.loads(caught.value.body)
 
 
 def knows_rules(api: Api) -> bool:
-    """Whether the server evaluates rules in CEL: from Kubernetes 1.25 on, older ones drop them from the schema."""
+    """Return True if the server evaluates rules in CEL. Before Kubernetes 1.25, it drops them from the schema."""
     if isinstance(api, KubernetesAPI):
         return True
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodepools.hypershift.openshift.io"
@@ -42,7 +42,7 @@ def knows_rules(api: Api) -> bool:
 
 
 def objects_of(kind: str) -> list[tuple[str, str, bool, Json]]:
-    """Every custom object of a cluster, with plural and version, whether it has a namespace, and its body."""
+    """Return plural, version, scope and body of every custom object of a cluster."""
     store = World(clusters=[kind], settings=None).clusters[kind].store
     return [
         (resource.plural, resource.storage, resource.namespaced, item)
@@ -192,7 +192,7 @@ def entry(name: str, **notes: str) -> Json:
 
 
 def in_entry(name: str, *path: str) -> tuple[str, ...]:
-    """Where managedFields speak of a field of a topology's machine deployment."""
+    """Return the path in managedFields of a field of a topology's machine deployment."""
     start = ("f:spec", "f:topology", "f:workers", "f:machineDeployments")
     return (*start, json.dumps({"name": name}, separators=(",", ":")).join(("k:", "")), *path)
 
@@ -207,7 +207,7 @@ class Applier:
         self._kind.custom.patch_namespaced_custom_object(
             *self._kind.where, self._name, body, field_manager=self._manager, _content_type=APPLY, **more
         )
-        return dict(self._kind.get(self._name))  # the client library returns nothing of what was made, a 201
+        return dict(self._kind.get(self._name))  # after a 201 the client library returns no object
 
 
 class TestServerSideApply:

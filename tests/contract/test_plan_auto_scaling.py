@@ -30,7 +30,7 @@ def account(tmp_path: Path) -> Account:
 
 
 class Aws:
-    """AWS over HTTP. The access key says how it answers."""
+    """AWS over HTTP. Its answers depend on the access key."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -48,7 +48,7 @@ class Aws:
         return {"autoscaling": api, "eks": self.account.eks}
 
     def variables(self, key: str) -> dict[str, str | None]:
-        """Return the variables of a user with this access key; without a key, of one without credentials."""
+        """Return the environment of a user with this access key, or without credentials."""
         keys = {"AWS_ACCESS_KEY_ID": key or None, "AWS_SECRET_ACCESS_KEY": "secret" if key else None}
         unset = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "EVENKEEL_REGION")
         files = {name: str(self.account.folder / "none") for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")}
@@ -86,7 +86,7 @@ class TestLive:
         document = json.loads(aws.invoke("-o", "json").stdout)
         (pool,) = document["pools"]
         assert [group["state"] for group in pool["groups"]] == ["fenced", "healthy", "healthy"]
-        # The refusal is two minutes old, so cluster-autoscaler has had its time to give the launches up.
+        # The refusal is two minutes old, so cluster-autoscaler has had time to give the launches up.
         assert pool["groups"][0]["requested"] == {"from": 5, "to": 2}
 
     def test_untagged_groups_and_groups_of_several_zones_get_a_plan(self, account: Account, aws: Aws) -> None:

@@ -1,4 +1,4 @@
-"""Pods, their evictions and their selectors: the simulated API against a real kube-apiserver."""
+"""Pods, their evictions and their selectors on the simulated API and on a real kube-apiserver."""
 
 import json
 from collections.abc import Callable, Iterator

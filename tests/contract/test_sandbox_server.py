@@ -1,4 +1,4 @@
-"""What the simulated API offers beyond a real one: faults, a request log, and the same rules in process."""
+"""Features of the simulated API that a real one lacks: faults, a request log, and the same rules in process."""
 
 from collections.abc import Iterator
 from typing import Any

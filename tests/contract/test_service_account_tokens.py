@@ -38,7 +38,7 @@ PLURALS = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RealKubernetesAPI]:
-    """With the shipped manifests applied as they are, and one node group."""
+    """Yield a server with the unchanged shipped manifests, and one node group."""
     with RealKubernetesAPI() as api:
         for file in ("rbac-service-account.yaml", "rbac.yaml", "rbac-readers.yaml"):
             for document in yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / file).read_text()):
@@ -55,7 +55,7 @@ def vault() -> Iterator[SealedTokens]:
 
 
 class Opened:
-    """The server as runs and checks open it. Each is a function instance of its own."""
+    """The server as runs and checks open it, each in a separate function instance."""
 
     def __init__(self, server: RealKubernetesAPI, vault: SealedTokens, cluster: str) -> None:
         self.clock = FakeClock(at=datetime.now(UTC))
@@ -124,10 +124,10 @@ def test_the_writer_may_request_tokens_of_these_two_accounts_alone(opened: Opene
 def test_a_recreated_account_takes_no_earlier_token(
     opened: Opened, server: RealKubernetesAPI, vault: SealedTokens
 ) -> None:
-    # Not shown before: the server believes for ten seconds what it has verified once.
+    # The first token was not used before: the server caches a verification for ten seconds.
     server.call("DELETE", f"{PLURALS['ServiceAccount']}/evenkeel")
     server.call("POST", PLURALS["ServiceAccount"], {"metadata": {"name": "evenkeel"}})
-    # Its own view of accounts comes a moment later: once it takes a token of the new one, the old one is gone.
+    # Its own cache of accounts is a moment late: once it accepts a token of the new one, the old one is gone.
     newer = Opened(server, vault, "newer")
     deadline = time.monotonic() + 30
     while True:

@@ -27,7 +27,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @pytest.fixture(scope="module", params=["sandbox", *(["real"] if find_assets() else [])])
 def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
-    """A server on which the file was applied, and whose `evenkeel` may only read besides."""
+    """Yield a server with the file applied, whose `evenkeel` may otherwise only read."""
     if request.param == "sandbox":
         with KubernetesAPI(users={"evenkeel": [*Rule.of_role(READERS), *Rule.of_role(ROLE)]}) as api:
             yield api
@@ -43,7 +43,7 @@ def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
 
 @pytest.fixture
 def core(connect: Callable[..., client.ApiClient]) -> Iterator[client.CoreV1Api]:
-    """As admin, with the ConfigMap as the file makes it; it is gone after the test."""
+    """Yield a client of an administrator, and the file's ConfigMap, which is deleted after the test."""
     core = client.CoreV1Api(connect())
     if NAMESPACE not in {found.metadata.name for found in core.list_namespace().items}:
         core.create_namespace({"metadata": {"name": NAMESPACE}})

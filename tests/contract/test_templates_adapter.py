@@ -1,4 +1,4 @@
-"""What nodes are like, read with the rights that deploy/kubernetes gives: what is found, and what it costs."""
+"""The templates of nodes, read with the rights of deploy/kubernetes: results and number of requests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def with_similarity(api: KubernetesAPI, **pools: Any) -> Stage:
 
 
 def zones(*replicas: int, labelled: bool = True, **more: Any) -> list[Object]:
-    """Cluster API groups of one template, one per zone."""
+    """Return Cluster API groups of one template, one per zone."""
     made = [refers(objects.cluster_api(zone, wanted, **more)) for zone, wanted in zip(ZONES, replicas, strict=False)]
     return made if labelled else [alone(item) for item in made]
 
@@ -127,7 +127,7 @@ class TestCost:
     def test_one_where_nodes_are_awaited_of_which_a_release_may_be_ordered(
         self, own_stage: Stage, fields: dict[str, str], read: int
     ) -> None:
-        """A pool that comes from zero has no node to try pods on."""
+        """A pool that grows from zero has no node to try pods on."""
         own_stage.register(workload={"access": {"kind": "same"}}, **fields)
         own_stage.put(*zones(3, 3, 3, ready=0), infrastructure())
         templates = [found.template.node for found in own_stage.observe().values()]
@@ -169,7 +169,7 @@ class TestSimilarity:
 
 class TestNodes:
     def world(self, stage: Stage, create: Callable[[Object], object]) -> NodeGroup:
-        """A group of one machine whose node has 58 pods, where the template would say 110."""
+        """Return a group of one machine whose node allows 58 pods. Its template would say 110."""
         (item,) = zones(1, labelled=False)
         node = objects.node(f"{stage.namespace}-ip-1")
         stage.put(item, infrastructure(), objects.runs_on(machine(item, 1, node=True), node))

@@ -1,4 +1,4 @@
-"""The workload view against a Kubernetes API, as the user that deploy/kubernetes/rbac-workload.yaml describes."""
+"""The workload view on a Kubernetes API, as the user of deploy/kubernetes/rbac-workload.yaml."""
 
 import base64
 import json
@@ -35,7 +35,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @pytest.fixture(scope="module", params=["sandbox", *(["real"] if find_assets() else [])])
 def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
-    """A server on which rbac-workload.yaml has been applied, and `evenkeel` bound to its role by name."""
+    """Yield a server with rbac-workload.yaml, on which `evenkeel` is bound to its role by name."""
     if request.param == "sandbox":
         with KubernetesAPI(users={"evenkeel": RULES, "nobody": []}) as api:
             yield api
@@ -53,7 +53,7 @@ def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
 
 
 class Scene:
-    """Objects of a test, made by an administrator, and the view of `evenkeel`; all that is made goes when it ends."""
+    """Objects of a test, created by an administrator and deleted at its end, and the view of `evenkeel`."""
 
     def __init__(self, api: Api, admin: client.ApiClient, namespace: str) -> None:
         self.api, self.namespace = api, namespace
@@ -96,7 +96,7 @@ class Scene:
         self.made.append(lambda: self.core.delete_node(name, _preload_content=False))
 
     def budget(self, body: Json) -> None:
-        """In the version that the server has: they are stable since Kubernetes 1.21."""
+        """Create a budget in the version that the server has: they are stable since Kubernetes 1.21."""
         versions = client.ApisApi(self.admin).get_api_versions().groups
         served = {entry.version for group in versions if group.name == "policy" for entry in group.versions}
         version = "v1" if "v1" in served else "v1beta1"
@@ -318,7 +318,7 @@ class TestAccess:
         scene.record = record(demand="advise", workload={"access": access})
 
     def may_read_it(self, scene: Scene) -> None:
-        """A Role for that one name, as docs/guides/demand.md has it."""
+        """Create a Role for that one name, as in docs/guides/demand.md."""
         if isinstance(scene.api, RealKubernetesAPI):
             where = f"{RBAC}/namespaces/{scene.namespace}"
             rule = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["blue-kubeconfig"], "verbs": ["get"]}
@@ -336,7 +336,7 @@ class TestAccess:
         self.secret(scene, {"value": base64.b64encode(text).decode()})
         self.may_read_it(scene)
         scene.pod("p")
-        for _ in range(100):  # until the server has taken notice of the binding
+        for _ in range(100):  # until the server uses the binding
             try:
                 assert scene.mine(scene.read()).keys() == {"p"}
                 return
@@ -353,11 +353,11 @@ class TestAccess:
 
 
 class TestSimulatedApiOnly:
-    """What counts requests or needs a fault."""
+    """Tests that count requests or need a fault."""
 
     @pytest.fixture
     def alone(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[KubernetesAPI, WorkloadCluster]]:
-        """Five pods, of which two make a page."""
+        """Yield a server with five pods, two to a page, and its view."""
         monkeypatch.setattr(adapter_client, "PAGE", 2)
         with KubernetesAPI(users={"evenkeel": RULES}) as api:
             for number in range(5):

@@ -16,7 +16,7 @@ __all__ = ["aws", "deployment"]  # fixtures
 
 @pytest.fixture(scope="session")
 def twin() -> HostBuild:
-    """The layers as deployed, for this machine's processor; the interpreter is 3.13 where there is one."""
+    """Return the layers as deployed, for this machine's processor, with Python 3.13 if available."""
     return host_build()
 
 
@@ -30,10 +30,10 @@ def sam() -> Path:
 
 @pytest.fixture(scope="session")
 def deployable(sam: Path, twin: HostBuild) -> Path:
-    """The folder that `make build` fills: what `sam deploy` would upload. It imports the twin's packages."""
+    """Return the folder of `make build`, which `sam deploy` would upload. It imports the twin's packages."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     (ROOT / "build").mkdir(exist_ok=True)
-    with (ROOT / "build" / ".sam.lock").open("w") as lock:  # one build at a time, whichever test worker comes first
+    with (ROOT / "build" / ".sam.lock").open("w") as lock:  # one build at a time, by the first test worker
         fcntl.flock(lock, fcntl.LOCK_EX)
         made = subprocess.run(
             ["make", "build"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False

@@ -1,4 +1,4 @@
-"""Which intrinsic functions CloudFormation supports where, and what of a template it would refuse for that."""
+"""The places where CloudFormation supports intrinsic functions, and a template's functions in other places."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -25,18 +25,18 @@ _RULES = frozenset(
 ) | {"Ref"}
 _NONE: frozenset[str] = frozenset()
 
-# What a part of a resource may hold; a part that is not named is plain text.
+# The functions that a part of a resource may have; a part that is not named is plain text.
 _OF_RESOURCE = {"Properties": _VALUES, "Metadata": _VALUES, "UpdatePolicy": _VALUES}
-# Arguments that must stand there as they are: function -> positions.
+# Arguments that must be literals: function -> positions.
 _LITERAL = {"Fn::Join": (0,), "Fn::Split": (0,), "Fn::If": (0,), "Fn::Sub": (0,), "Fn::GetAtt": (0,), "Fn::Select": ()}
 _CHOOSES_NOTHING = frozenset(
     {"Fn::RefAll", "Fn::ValueOf", "Fn::ValueOfAll"}
-)  # of the rule functions: no function within
+)  # rule functions, without functions inside
 _REFERENCE = re.compile(r"\$\{([^!}][^}]*)\}")
 
 
 def faults(template: Mapping[str, Any]) -> list[str]:
-    """One line per function, or reference, that CloudFormation does not support where it stands.
+    """Return one line per function or reference in a place where CloudFormation does not support it.
 
     ``template`` has the long forms; `!Ref x` has become {"Ref": "x"}.
     """
@@ -139,7 +139,7 @@ class _Walk:
 
 
 def _call(value: Mapping[str, Any]) -> str | None:
-    """The function that an object stands for; an IAM statement's own "Condition" is an object and no name."""
+    """Return the function that an object means. An IAM statement's "Condition" is an object and no name."""
     if len(value) != 1:
         return None
     ((name, argument),) = value.items()
@@ -148,7 +148,7 @@ def _call(value: Mapping[str, Any]) -> str | None:
 
 
 def _targets(name: str, argument: Any) -> list[str]:
-    """What a function refers to by name: a parameter or a resource."""
+    """Return the parameters or resources that a function names."""
     match name, argument:
         case "Ref", str():
             return [argument]

@@ -1,4 +1,4 @@
-"""What `sam build` makes is what Lambda needs: arm64, compiled, small, and without a second boto3."""
+"""The result of `sam build` fits Lambda: arm64, compiled, small, and without a second boto3."""
 
 import ast
 import os
@@ -21,7 +21,7 @@ RECIPE = ROOT / "layers" / "dependencies" / "Makefile"
 
 
 def machine_of(library: Path) -> int:
-    """The processor that an ELF file is for (e_machine, two bytes at offset 18)."""
+    """Return the processor of an ELF file (e_machine, two bytes at offset 18)."""
     header = library.read_bytes()[:20]
     assert header[:4] == b"\x7fELF", f"{library} is no ELF file"
     return int.from_bytes(header[18:20], "little")
@@ -32,7 +32,7 @@ def size_of(folder: Path) -> int:
 
 
 def assert_compiled(layer: Path, tag: str) -> None:
-    """Every source has a compiled file that Python takes without checking the source's time or content."""
+    """Check that every source has a compiled file that Python uses without checking the source's time or content."""
     sources = [file for file in (layer / "python").rglob("*.py") if file.parent.name != "__pycache__"]
     assert sources
     for source in sources:
@@ -98,7 +98,7 @@ def test_every_package_that_is_shipped_has_its_reason_and_its_size(deployable: P
 
 
 def shipped_sizes(folder: Path) -> dict[str, int]:
-    """Bytes of each package as it is named in the lock, its metadata included."""
+    """Return the bytes of each package by its name in the lock, with its metadata."""
     sizes = {}
     for metadata in folder.glob("*.dist-info"):
         files = [line.split(",")[0] for line in (metadata / "RECORD").read_text(encoding="utf-8").splitlines()]
@@ -169,7 +169,7 @@ def test_what_is_kept_of_the_kubernetes_client_imports_nothing_that_is_left_out(
     )
     kept = twin.layers[1] / "python" / "kubernetes"
     asked = {name for file in kept.rglob("*.py") for name in imports_of(file, kept)}
-    # A proxy that speaks SOCKS is asked for by nobody: urllib3 itself needs another package for it.
+    # No SOCKS proxy is configured: urllib3 itself needs another package for it.
     asked.remove("urllib3.contrib.socks:SOCKSProxyManager")
     assert {"urllib3", "kubernetes.utils.keepalive:tcp_keepalive_socket_options"} <= asked
     with RuntimeProcess(
@@ -181,9 +181,9 @@ def test_what_is_kept_of_the_kubernetes_client_imports_nothing_that_is_left_out(
 
 
 def imports_of(file: Path, package: Path) -> set[str]:
-    """What a file imports, ``module`` or ``module:name``; in functions too, but not what is there for type checkers.
+    """Return a file's imports, ``module`` or ``module:name``, also inside functions, without those for type checkers.
 
-    Its tables of lazy names are no imports: who asks for one of those gets an error that names it.
+    Its tables of lazy names are no imports: the use of such a name raises an error with the name.
     """
     found: set[str] = set()
     parts = ("kubernetes", *file.relative_to(package).with_suffix("").parts)
@@ -219,7 +219,7 @@ def test_a_file_of_the_kubernetes_client_that_is_gone_stops_the_build_by_name(tm
     refused = trim()
     assert refused.returncode != 0
     assert f"kubernetes has no {gone} any more" in refused.stdout
-    assert (folder / "__init__.py").exists()  # nothing is deleted of what is not understood
+    assert (folder / "__init__.py").exists()  # the files of an unknown version are kept
     (folder / gone).touch()
     assert trim().returncode == 0
     assert {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()} == {*there, gone}

@@ -17,7 +17,7 @@ from tests.integration.staging import UNEVEN, patches, put_kubeconfig
 
 
 def run(endpoint: StackEndpoint, action: str, *arguments: str, code: int = 0) -> Any:
-    """An action of the command about the cluster `blue`: its answer, or what it prints where it ends with a code."""
+    """Run an action on the cluster `blue`. Return its answer, or its output if it ends with a code."""
     command = [action, "--stack", "evenkeel", "--cluster", "blue", *arguments]
     result = CliRunner().invoke(app, command, env=endpoint.environment())
     assert result.exit_code == code, result.output

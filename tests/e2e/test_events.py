@@ -23,7 +23,7 @@ EFFECTS = {name: re.findall(r"`([^`]+)`", effect) for name, _, effect in ROWS}
 
 
 class Stage:
-    """The stack of the sandbox, whose functions run in processes of their own. `reset` makes it new for each file."""
+    """The stack of the sandbox, whose functions are separate processes. `reset` makes it new for each file."""
 
     def __init__(self, aws: AwsEndpoints, twin: HostBuild) -> None:
         self._aws, self._twin = aws, twin
@@ -57,7 +57,7 @@ class Stage:
         self.stack.register_all()
 
     def send(self, name: str) -> str:
-        """Send a file; return what the command prints, and the effect."""
+        """Send a file. Return the command's output and the effect."""
         result = CliRunner().invoke(app, ["send", str(ROOT / "events" / f"{name}.json")], env=self.stack.environment())
         assert result.exit_code == 0, result.output
         return "\n".join([result.output, *self.stack.effects()])

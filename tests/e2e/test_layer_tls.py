@@ -1,4 +1,4 @@
-"""What the layer keeps of the Kubernetes client still proves who it is, and still asks servers to."""
+"""The layer's part of the Kubernetes client still authenticates itself, and still verifies servers."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ import trustme
 from sandbox.lambda_runtime import HostBuild, RuntimeProcess
 
 AUTHORITY = trustme.CA()
-# Reads one object as the functions do, and answers with it or with the one line of its error.
+# A function that reads one object as the functions do, and answers with it or with the line of its error.
 READER = """
 from evenkeel.adapters.kubernetes.access.connection import api_client
 from evenkeel.adapters.kubernetes.access.kubeconfig import read_kubeconfig
@@ -33,7 +33,7 @@ def handler(kubeconfig, context):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Says whose certificate it was shown."""
+    """Answers with the name in the client's certificate."""
 
     def do_GET(self) -> None:
         quote = self.connection.getpeercert()  # type: ignore[attr-defined]
@@ -45,17 +45,17 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Silent."""
+        """Log nothing."""
 
 
 class Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that are refused are part of the tests."""
+        """Ignore the error: tests have refused clients."""
 
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """A server that talks to nobody without a certificate of the authority."""
+    """Yield the URL of a server that refuses clients without a certificate of the authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
     AUTHORITY.configure_trust(context)

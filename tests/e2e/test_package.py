@@ -1,4 +1,4 @@
-"""What `make package` writes is deployed without a build, and is the same bytes each time."""
+"""The result of `make package` is deployed without a build, and has the same bytes each time."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def sums(folder: Path) -> dict[str, str]:
 
 
 def codes(template: Template) -> dict[str, str]:
-    """Where functions and layers are, by logical id."""
+    """Return the paths of functions and layers by logical id."""
     functions = template.of_type("AWS::Serverless::Function")
     layers = template.of_type("AWS::Serverless::LayerVersion")
     return {name: one["CodeUri"] for name, one in functions.items()} | {
@@ -92,9 +92,9 @@ def test_a_zip_holds_what_was_built_and_can_be_read_by_lambda(dist: Path, deploy
 
 
 def test_the_same_source_is_the_same_bytes(dist: Path, deployable: Path, twin: HostBuild, tmp_path: Path) -> None:
-    """Built anew as well: what compiles and installs brings no time, no path and no order of its own along."""
+    """This includes the layers' build: compiling and installing add no time, path or random order."""
     again = tmp_path / "built"
-    python = f"EVENKEEL_PYTHON={twin.python}"  # 3.13, or there were nothing to deploy
+    python = f"EVENKEEL_PYTHON={twin.python}"  # 3.13, otherwise there is no deployable build
     for layer, folder in (("EvenkeelLayer", "evenkeel"), ("DependenciesLayer", "dependencies")):
         copy = tmp_path / folder
         shutil.copytree(ROOT / "layers" / folder, copy, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
@@ -155,7 +155,7 @@ class TestSignature:
         return key
 
     def verified(self, release: Path, key: Path) -> bool:
-        """As docs/operate/upgrade.md shows it."""
+        """Verify the release as docs/operate/upgrade.md shows."""
         signers = release.parent / "allowed_signers"
         signers.write_text(f"evenkeel {key.with_suffix('.pub').read_text()}")
         command = ["ssh-keygen", "-Y", "verify", "-f", signers, "-I", "evenkeel", "-n", NAMESPACE]
@@ -180,7 +180,7 @@ class TestSignature:
 
 
 class TestDistributions:
-    """What PyPI would get. Its `evenkeel` is another project, so none of ours may ask for that name."""
+    """The distributions for PyPI. Its `evenkeel` is another project, so none of these may require that name."""
 
     def test_there_is_a_wheel_and_a_source_of_each_and_both_hold_every_file(self, pypi: Path) -> None:
         packages = {"evenkeel_core": ROOT / "layers/evenkeel/evenkeel", "evenkeel_cli": ROOT / "cli/evenkeel_cli"}
@@ -203,7 +203,7 @@ class TestDistributions:
                 assert all(any(one.endswith(f"/{file}") for one in source.getnames()) for file in ours)
 
     def test_the_wheels_install_without_network_and_run(self, pypi: Path, tmp_path: Path) -> None:
-        """Into a folder: what they import is in this environment, as the lock pins it."""
+        """They are installed into a folder. Their dependencies are in this environment, as the lock pins them."""
         command = [sys.executable, "-m", "pip", "install", "-qq", "--no-index", "--no-deps", "--target", tmp_path]
         subprocess.run([*command, *pypi.glob("*.whl")], check=True, timeout=120)
         environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
@@ -218,7 +218,7 @@ class TestDistributions:
 
 
 class TestPlugin:
-    """`kubectl evenkeel`, unpacked and linked to as krew does it."""
+    """`kubectl evenkeel`, unpacked and linked as krew does it."""
 
     @pytest.fixture
     def store(self, dist: Path, tmp_path: Path) -> Iterator[Path]:
@@ -239,7 +239,7 @@ class TestPlugin:
         return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=120)
 
     def with_what_it_imports(self, store: Path) -> None:
-        """In the place of the first call's download: what the lock pins is in this environment."""
+        """Use this environment instead of the first call's download: it has the locked packages."""
         (store / "venv").symlink_to(ROOT / ".venv")
         assert (ROOT / ".venv" / ".ready").exists()
 
@@ -268,7 +268,7 @@ class TestPlugin:
         assert not (store / "venv").exists()
 
     def test_an_interrupt_while_it_fetches_is_one_line(self, store: Path) -> None:
-        """As from a terminal: its children are interrupted, too, and print a traceback that is not shown."""
+        """As from a terminal, its children are interrupted too. Their traceback is not shown."""
         python = store / "python3"
         python.write_text('#!/bin/sh\n[ "$1" = -c ] || { echo Traceback >&2; kill -INT 0; }\n')
         python.chmod(0o755)
@@ -288,7 +288,7 @@ class TestPlugin:
         assert not (store / "venv" / ".ready").exists()
 
     def test_a_first_call_that_fails_is_made_again(self, store: Path) -> None:
-        """Its lock is demanded, so that a wrong hash installs nothing; and what is half made is not taken for whole."""
+        """Hashes are verified, so a wrong one installs nothing. An incomplete environment is not used."""
         (store / "cli.txt").write_text(f"typer==0.29.2 --hash=sha256:{'0' * 64}\n")
         for _ in range(2):
             ran = self.run(store, "kubectl-evenkeel", "--version", PIP_NO_INDEX="1")

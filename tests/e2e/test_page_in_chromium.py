@@ -30,7 +30,7 @@ ENTER, TAB = ("Enter", 13, "\r"), ("Tab", 9)
 
 
 def needed(what: str) -> None:
-    """On a developer's machine a test without it is left out; where everything has to run, it fails."""
+    """Skip a test without this tool, or fail it where all tests must run."""
     (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{what}: the page is not checked; see make chromium")
 
 
@@ -47,7 +47,7 @@ Open = Callable[..., Page]
 
 @pytest.fixture
 def view(browser: Chromium) -> Iterator[Open]:
-    """Opens a page; whatever it complains of until the test ends is an error."""
+    """Yield a function that opens a page. Any complaint of the page until the test ends is an error."""
     opened: list[Page] = []
 
     def open_page(html: str, **how: Any) -> Page:
@@ -56,13 +56,13 @@ def view(browser: Chromium) -> Iterator[Open]:
 
     yield open_page
     for page in opened:
-        page.evaluate("1")  # what was said until now has been received
+        page.evaluate("1")  # all earlier messages have been received
         page.close()
         assert page.complaints == []
 
 
 def far_from_now() -> dict[str, Any]:
-    """A status whose fences end in two hours, so that there is something left to count."""
+    """Return a status whose fences end in two hours, so that the page can count down."""
     text = json.dumps(status_answer()).replace(rfc3339(NOW + timedelta(hours=1)), "LATER")
     return dict(json.loads(text.replace("LATER", rfc3339(datetime.now(UTC) + timedelta(hours=2)))))
 
@@ -144,7 +144,7 @@ def violations(page: Page) -> dict[str, list[str]]:
 def test_axe_finds_no_violation(view: Open, page: str) -> None:
     seen = view(PAGES[page]())
     for width, theme in SCREENS:
-        if width != 390 or theme is Theme.DARK:  # two in dark and light, one between
+        if width != 390 or theme is Theme.DARK:  # two widths in dark and light, one between
             seen.resize(width, 800, dark=theme is Theme.DARK)
             assert violations(seen) == {}, (width, theme)
 
@@ -167,7 +167,7 @@ def test_fences_count_down_and_a_page_says_how_old_it_is(view: Open) -> None:
 
 
 def in_view(page: Page, of: str) -> bool:
-    """Whether all of an element stands on the first screen."""
+    """Return True if all of an element is on the first screen."""
     box = page.evaluate(
         f"(r => [r.top, r.bottom, innerHeight])(document.querySelector({of!r}).getBoundingClientRect())"
     )
@@ -236,7 +236,7 @@ def test_links_lead_to_the_card_of_a_cluster_and_to_an_incident_and_open_what_hi
 
 
 def quote(page: Page) -> list[str]:
-    """The names of the clusters whose cards are not hidden."""
+    """Return the names of the clusters whose cards are not hidden."""
     script = "[...document.querySelectorAll('.cluster')].filter(one => one.checkVisibility()).map(one => one.ariaLabel)"
     return list(page.evaluate(script))
 
@@ -341,7 +341,7 @@ def test_a_screen_reader_reads_the_zones_of_a_pool_as_a_table(view: Open, page: 
 
 
 def pages_of(pdf: bytes) -> int:
-    """How many pages a PDF says that it has; what is packed in it is unpacked first."""
+    """Return a PDF's number of pages, from its decompressed streams."""
     streams = []
     for packed in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.S):
         try:
@@ -353,7 +353,7 @@ def pages_of(pdf: bytes) -> int:
 
 def test_a_fleet_is_printed_on_a_few_white_pages(view: Open) -> None:
     seen = view(PAGES["fleet"](), dark=True)
-    # Ten clusters in trouble, four or five to a page after the first; the others are one line.
+    # Ten clusters with incidents, four or five to a page after the first; the others are one line.
     assert 2 <= pages_of(seen.printed()) <= 5
     seen.call("Emulation.setEmulatedMedia", media="print")
     for hidden in (".tools", ".made"):

@@ -1,4 +1,4 @@
-"""template.yaml, held to what the documents promise: least privilege, nowhere to lose a message, careful defaults."""
+"""template.yaml keeps the documents' promises: least privilege, no lost message, safe defaults."""
 
 import json
 import re
@@ -26,14 +26,14 @@ ALERTS = {
     "OpsgenieSecret": "alerts/opsgenie",
     "AlertmanagerSecret": "alerts/alertmanager",
 }
-ALL = {**ALERTS, "PageBucket": "pages"}  # with these, every function is there
+ALL = {**ALERTS, "PageBucket": "pages"}  # with these, every function exists
 
 TEMPLATE = Template()
 ROLES = TEMPLATE.of_type("AWS::IAM::Role")
 QUEUES = TEMPLATE.of_type("AWS::SQS::Queue")
 FUNCTIONS = Template(parameters=ALL).functions()
 
-# The only actions that AWS knows no resource for. Tokens are asked for under conditions: see test_least_privilege.py.
+# The only actions for which AWS has no resource. Tokens are requested under conditions: see test_least_privilege.py.
 TRACES = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 TOKENS = {"sts:GetWebIdentityToken"}
 
@@ -77,7 +77,7 @@ ALLOWED: dict[str, dict[str, Set[str]]] = {
         "DeadLetters": {SEND},
     },
     "CheckRole": {
-        "Table": {QUERY, "dynamodb:BatchGetItem", PUT},  # puts when it has checked, and nothing else: under a condition
+        "Table": {QUERY, "dynamodb:BatchGetItem", PUT},  # puts only the times of checks: under a condition
         "ChecksQueue": {SEND, *TAKE},
         **dict.fromkeys(("RebalanceQueue", "DeadLetters"), SENDS),
         **OPEN_CLUSTERS,
@@ -131,7 +131,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def statements(policies: list[dict[str, Any]], template: Template = TEMPLATE) -> Iterator[dict[str, Any]]:
-    """Resolved: Ref and GetAtt of an Arn become the logical id, and a secret's ARN what comes after `secret:`."""
+    """Yield statements with Ref and GetAtt of an Arn resolved to logical ids, and a secret's ARN to its end."""
 
     def lookup(name: str, _attribute: str | None) -> str:
         return name
@@ -237,7 +237,7 @@ def test_a_message_stays_hidden_for_longer_than_its_function_may_run() -> None:
 def test_a_worker_that_died_does_not_outlast_the_first_backoff() -> None:
     hidden = QUEUES["RebalanceQueue"]["VisibilityTimeout"]
     assert FUNCTIONS["RebalanceFunction"].timeout < hidden < BackoffPolicy().initial.total_seconds() / 2
-    assert hidden > LONGEST_WAIT_SECONDS  # else a failed message would come back before it is asked to
+    assert hidden > LONGEST_WAIT_SECONDS  # otherwise a failed message would return too early
 
 
 def test_the_rebalance_queue_keeps_one_cluster_in_order_and_the_others_free() -> None:
@@ -300,7 +300,7 @@ def test_the_key_policy_shipped_covers_every_log_group_and_eventbridge() -> None
     services = [one["Principal"]["Service"] for one in (logs, events)]
     assert services == ["logs.REGION.amazonaws.com", "events.amazonaws.com"]
     assert account["Principal"] == {"AWS": "arn:aws:iam::ACCOUNT:root"}
-    assert set(events["Action"]) == {"kms:Decrypt", "kms:GenerateDataKey"}  # what SQS requires of who sends
+    assert set(events["Action"]) == {"kms:Decrypt", "kms:GenerateDataKey"}  # what SQS requires of senders
     prefix = logs["Condition"]["ArnLike"]["kms:EncryptionContext:aws:logs:arn"].partition("log-group:")[2]
     for group in TEMPLATE.of_type("AWS::Logs::LogGroup").values():
         name = TEMPLATE.resolve(group["LogGroupName"], lambda *_: "STACK")
@@ -381,7 +381,7 @@ def test_metrics_of_two_stacks_do_not_mix() -> None:
 
 
 def listened_to(namespace: str, name: str) -> set[str]:
-    """What alarms read of AWS's metric of that name: logical ids of queues or functions."""
+    """Return the queues or functions, by logical id, whose AWS metric of that name an alarm reads."""
     read = [metric for metrics in bill.alarms().values() for metric in metrics]
     named = [metric for metric in read if (metric["Namespace"], metric["MetricName"]) == (namespace, name)]
     values = [metric["Dimensions"][0]["Value"] for metric in named]
@@ -429,7 +429,7 @@ def test_an_alarm_counts_checks_that_are_five_minutes_apart() -> None:
         alarm = ALARMS[name]
         parts = [metric["MetricStat"]["Period"] for metric in alarm.get("Metrics", []) if "MetricStat" in metric]
         (period,) = set(parts) or {alarm["Period"]}
-        # Between two checks it neither ends nor waits for more of them than fit.
+        # The alarm's datapoints fit into its window, so it does not end between two checks.
         assert max(1, alarm["DatapointsToAlarm"] - 1) * 300 < alarm["EvaluationPeriods"] * period
 
 
@@ -589,7 +589,7 @@ def test_the_shipped_policies_hold_nothing_but_invoking_and_finding_the_function
     }
     outputs = {name: output["Value"] for name, output in TEMPLATE.body["Outputs"].items()}
     for name, policy in policies.items():
-        assert "ManagedPolicyName" not in policy  # a name of ours would need CAPABILITY_NAMED_IAM
+        assert "ManagedPolicyName" not in policy  # a fixed name would need CAPABILITY_NAMED_IAM
         actions = [statement["Action"] for statement in statements([policy])]
         assert actions == ["cloudformation:DescribeStackResource", "lambda:InvokeFunction"]
         assert outputs[f"{name}Arn"] == {"Ref": name}

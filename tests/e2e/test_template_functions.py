@@ -1,4 +1,4 @@
-"""Functions stand in template.yaml only where CloudFormation supports them: no linter says so before a deployment."""
+"""template.yaml has functions only where CloudFormation supports them: no linter checks this before a deployment."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""deploy/terraform plans the stack of a package. Without Terraform, its text is held to what the template needs."""
+"""deploy/terraform plans the stack of a package. Without Terraform, its text is compared with the template."""
 
 import json
 import os

@@ -1,7 +1,7 @@
-"""How Evenkeel writes Auto Scaling groups: read, suspend, update, resume, terminate by name, against others who write.
+"""Evenkeel's writes to Auto Scaling groups: read, suspend, update, resume, terminate by name. Others write meanwhile.
 
 The real use case runs over the real adapter, against a simulated API. Replicas move from a zone without machines
-(`move`), or a node is given back (`give back`).
+(`move`), or a node is removed on request (`give back`).
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from tests.timed import worker
 MAXIMUM = 8
 STUCK = 2
 READ = "describe_auto_scaling_groups"
-#: what may happen at a call, if it leads to another state there than at the calls around it
+#: possible events at a call, if they lead to another state there than at the calls around it
 CHOICES = {
     READ: ("old read",),
     "create_or_update_tags": ("dies", "others order"),
@@ -44,7 +44,7 @@ CHOICES = {
 
 
 class AutoScalingWrites:
-    """Two groups with two instances each. It is played as ``explore`` says."""
+    """Two groups with two instances each, a model for ``explore``."""
 
     def __init__(self, what: str) -> None:
         self.stage = Stage(autoscaler="none", on_failure="move", dry_run=False)
@@ -69,16 +69,16 @@ class AutoScalingWrites:
         self.steps: list[str] = []
         self.problems: list[str] = []
         self.is_calm = False
-        self.ordered = 0  # by others
+        self.ordered = 0  # by other writers
         self.happened = 0  # events
-        self.wide = False  # the owner has written bounds of its own
-        self.named = self.names[1]  # the group that a call of ours has named last
-        self.before_write: Any = None  # what a read shows that is older than the last write
+        self.wide = False  # the owner has written other bounds
+        self.named = self.names[1]  # the group that Evenkeel's last call has named
+        self.before_write: Any = None  # the groups as in a read from before the last write
         self.reads_are_old = False
 
     @property
     def others(self) -> dict[str, Callable[[], None]]:
-        """Return what others do, by its name."""
+        """Return other writers' acts by name."""
         return {"others order": self.orders, "owner writes": self.owner_writes, "old read": self.old_read}
 
     def again(self) -> Self:
@@ -98,7 +98,7 @@ class AutoScalingWrites:
         groups = [self.stage.group(name) for name in self.names]
         return {one.id for group in groups for one in group.instances.values() if one.state == "InService"}
 
-    # What may happen
+    # Possible events
 
     def choices(self, step: str) -> tuple[str, ...]:
         return CHOICES.get(step, ())
@@ -114,7 +114,7 @@ class AutoScalingWrites:
         self.steps = life.steps
         if "message repeated" not in happens.values():
             self.stage.minutes(1.25)
-            self.before_write = None  # no read is as old as that
+            self.before_write = None  # no read is so stale
         self.check_moment("the run")
         if self.is_calm:
             self.check_calm()
@@ -131,30 +131,30 @@ class AutoScalingWrites:
             stage.clusters.wrap, stage.clusters.wrap_store = wrap, wrap_store
 
     def second_worker(self) -> None:
-        """The lease of the worker that writes ends, and another one has its whole run."""
+        """End the lease of the worker that writes, and play a complete run of another one."""
         self.stage.minutes(1.02)
         self.run(Worker({}, {}, self.second_worker))
 
     def orders(self) -> None:
-        """Another writer orders one node in a group, within the max that it reads."""
+        """Order one node in a group as another writer, within the max that it reads."""
         group = self.stage.group(self.named)
         if group.desired < group.maximum:
             self.stage.api.set_desired_capacity(AutoScalingGroupName=self.named, DesiredCapacity=group.desired + 1)
             self.ordered += 1
 
     def owner_writes(self) -> None:
-        """EKS or Terraform writes bounds of its own."""
+        """Write bounds as EKS or Terraform."""
         self.stage.api.update_auto_scaling_group(AutoScalingGroupName=self.named, MinSize=0, MaxSize=9)
         self.wide = True
 
     def old_read(self) -> None:
-        """The next read shows the groups as they were before the last write."""
+        """Let the next read show the groups from before the last write."""
         self.reads_are_old = True
 
     # The rules
 
     def check_moment(self, when: str) -> None:
-        """After each call."""
+        """Check the rules for every moment, after each call."""
         groups = [self.stage.group(name) for name in self.names]
         if len(self.running - self.in_service()) > self.gone:
             self.problems.append(f"{NODES} {self.running - self.in_service()} after {when}")
@@ -164,9 +164,9 @@ class AutoScalingWrites:
             self.problems.append(f"{MAXIMA} They are {maxima} after {when}")
 
     def check_calm(self) -> None:
-        """In the end. AWS has no conditional writes: others' order at the moment of a write may be lost.
+        """Check the final state. AWS has no conditional writes: another's order at the moment of a write may be lost.
 
-        If something else happens, too, such an order may count as the move that was announced.
+        With a further event, such an order may count as the announced move.
         """
         groups = [self.stage.group(name) for name in self.names]
         total = sum(group.desired for group in groups)
@@ -183,7 +183,7 @@ class AutoScalingWrites:
             self.problems.append(f"{ENDS} A journal is open: {state.unfinished} {state.state.pools}")
 
     def key(self) -> str:
-        """Return what the next runs depend on."""
+        """Return the state on which the next runs depend."""
         store, now = self.stage.store, self.stage.clock.now()
         lease = store._leases.get("demo")
         groups = [
@@ -197,7 +197,7 @@ class AutoScalingWrites:
 
 
 class Client:
-    """A client of AWS whose calls are steps of a worker. Others write the group that a call names."""
+    """A client of AWS whose calls are steps of a worker. Other writers write the group that a call names."""
 
     def __init__(self, client: Any, life: Worker, world: AutoScalingWrites) -> None:
         self._client, self._life, self._world = client, life, world

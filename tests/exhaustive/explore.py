@@ -1,7 +1,7 @@
 """Every story of a write protocol up to a bound: breadth first over states, with the real code as the transition.
 
-A run of a worker is a sequence of steps: its calls of other systems. At each step, something may happen. A story is a
-sequence of runs, each with what happens in it. Two stories that lead to the same state are continued once.
+A run of a worker is a sequence of steps: its calls of other systems. At each step, an event may happen. A story is a
+sequence of runs, each with its events. Two stories that lead to the same state are continued once.
 """
 
 from collections import deque
@@ -9,26 +9,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-Event = tuple[int, str]  # the number of a step in its run, and what happens there
+Event = tuple[int, str]  # the number of a step in its run, and the event there
 Events = tuple[Event, ...]
 Story = tuple[Events, ...]
 
 
 class Model(Protocol):
-    """A world with workers, of which one run is played at a time."""
+    """A world with workers, which play one run at a time."""
 
     steps: list[str]  # of the last run
-    problems: list[str]  # what was not as it must be, until now
+    problems: list[str]  # until now
     is_calm: bool  # True: the last run has ended, and the next one has nothing to do
 
     def again(self) -> Self:
         """Return a copy, in which another run can be played."""
 
     def play(self, events: Events) -> None:
-        """Play one run, in which these events happen, and the time until the next run."""
+        """Play one run with these events, and the time until the next run."""
 
     def choices(self, step: str) -> tuple[str, ...]:
-        """Return what may happen at a step."""
+        """Return the possible events at a step."""
 
     def key(self) -> str:
         """Return everything on which the next runs depend."""
@@ -36,7 +36,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Explored:
-    """What an exploration has found."""
+    """The result of an exploration."""
 
     states: int
     runs: int

@@ -1,4 +1,4 @@
-"""How Evenkeel writes a cluster: journal and lease in the table, then patches in stages, against others who write.
+"""Evenkeel's writes to a cluster: journal and lease in the table, then patches in stages. Others write meanwhile.
 
 The real use case runs over the real adapter, against a simulated API server. Replicas move from a zone without machines
 to zones that have some, next to cluster-autoscaler.
@@ -24,7 +24,7 @@ from tests.exhaustive.explore import Events
 from tests.exhaustive.worker import ENDS, LEASE, MAXIMA, MOVES, TABLE, Worker, normalized
 
 MAXIMUM = 12
-#: what may happen at a call of the table or of the queue, of which each leaves another state
+#: possible events at a call of the table or of the queue, each with another resulting state
 CHOICES = {
     "table.save_group": ("dies",),
     "table.take_lease": ("dies", "answer lost"),
@@ -35,7 +35,7 @@ CHOICES = {
 
 
 class KubernetesWrites(Scene):
-    """A pool of 10 replicas, of which two get no machine. It is played as ``explore`` says."""
+    """A pool of 10 replicas, of which two get no machine, a model for ``explore``."""
 
     def __init__(self, owner: str) -> None:
         self.watched = False
@@ -53,7 +53,7 @@ class KubernetesWrites(Scene):
     def problems(self) -> list[str]:
         return self.faults
 
-    # What may happen
+    # Possible events
 
     def choices(self, step: str) -> tuple[str, ...]:
         if step.startswith("PATCH"):
@@ -74,19 +74,19 @@ class KubernetesWrites(Scene):
             self.check_calm()
 
     def second_worker(self) -> None:
-        """The lease of a worker ends, whatever it thinks of its time, and another worker has its whole run."""
+        """End the lease of a worker, and play a complete run of another one."""
         self.clock.at += timedelta(seconds=61)
         self.run(Writing(self, {}))
 
     def others_write(self) -> None:
-        """A person edits one group, and cluster-autoscaler orders one node of another, within the max that it reads."""
+        """Edit one group as an operator, and order one node of another as cluster-autoscaler, within max."""
         self.change(DEAD, {"metadata": {"labels": {"edited": f"at {self.clock.at.timestamp():.0f}"}}})
         replicas, _, most = self.sizes()[BUSY]
         if replicas < most:
             self.scale(BUSY, replicas + 1)
 
     def failure_stored(self) -> None:
-        """The function for failure events stores one more failure of the dead zone."""
+        """Store one more failure of the dead zone, as the function for failure events."""
         key = GroupKey(self.kind, self.namespace, self.name_of(DEAD))
         before = self.memory.load("demo").state.groups.get(key, GroupState())
         after = record_failure(before, self.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
@@ -95,7 +95,7 @@ class KubernetesWrites(Scene):
     # The rules
 
     def _look_over(self, request: Request) -> None:
-        """After each request: bounds that cluster-autoscaler can use, no replica twice, and no max too much."""
+        """Check after each request: bounds that cluster-autoscaler can use, no replica twice, and no max too high."""
         super()._look_over(request)  # BOUNDS
         sizes = self.sizes()
         requested = sum(size[0] for size in sizes.values())
@@ -106,7 +106,7 @@ class KubernetesWrites(Scene):
             self.faults.append(f"{MAXIMA} They are {maxima} after {request.path}")
 
     def check_lease(self, step: str, lease: Lease | None, status: int) -> None:
-        """After each patch: the worker held the lease, and no newer worker has written the object."""
+        """Check after each patch: the worker held the lease, and no newer worker has written the object."""
         if lease is None:
             self.faults.append(f"{TABLE} {step}")
         elif status < 300:
@@ -116,7 +116,7 @@ class KubernetesWrites(Scene):
             self.writers[step] = max(lease.fencing_token, newest)
 
     def check_calm(self) -> None:
-        """In the end: no replica is lost, each node runs, and nothing is left open."""
+        """Check the final state: no replica is lost, each node runs, and no journal or mark is left."""
         self.faults += self.wrong(self.expected + self.scaled)  # MOVES, NODES, BOUNDS, FROZEN, ENDS
         if self.marks():
             self.faults.append(f"{ENDS} Marks are left on {self.marks()}")
@@ -126,7 +126,7 @@ class KubernetesWrites(Scene):
     # The state
 
     def key(self) -> str:
-        """Times count from now, and ids by their first place. The history of decisions changes no run."""
+        """Return the state on which the next runs depend, without the history of decisions."""
         items = {
             kind: item.text for kind, item in self.memory._items["demo"].items() if not kind.startswith("DECISION")
         }

@@ -1,6 +1,6 @@
-"""What every plan of a pool keeps, each rule with the promise of docs/guarantees.md that it checks.
+"""The rules of every plan of a pool, each with the promise of docs/guarantees.md that it checks.
 
-`small_worlds` plays them in all small worlds, test_plan_properties.py in random large ones.
+They are checked in all small worlds (`small_worlds`) and in random large ones (test_plan_properties.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -66,7 +66,7 @@ def replicas_stay_where_they_are_held(world: World, pool: PoolPlan) -> None:
 
 @keeps("Released replicas are ordered once,")
 def replicas_without_a_node_leave_fenced_zones_for_healthy_ones(world: World, pool: PoolPlan) -> None:
-    """A zone that takes some has no room for more, because the autoscaler would order them again."""
+    """A zone that gets some has no further room, because the autoscaler would order them again."""
     for planned, bounds in written(pool):
         if planned.journal_delta < 0:
             assert planned.state is State.FENCED
@@ -123,7 +123,7 @@ def growth_keeps_to_the_limits(_world: World, pool: PoolPlan) -> None:
 
 @keeps("Balanced does not pass PoolMaximum.")
 def maxima_add_up_to_pool_maximum(_world: World, pool: PoolPlan) -> None:
-    """Or to what is fixed, if that is more: targets, room of frozen groups, and the one node of OpenShift's max."""
+    """Or to the fixed sum, if that is more: targets, room of frozen groups, and the one node of OpenShift's max."""
     if pool.strategy is not BALANCED:
         return
     frozen = [each for each in pool.groups if each.state is State.FROZEN and each.may_grow and each.group.bounds]
@@ -227,7 +227,7 @@ def before(pool: PoolPlan) -> int:
 
 
 def may_be_taken_back(world: World, planned: GroupPlan) -> int:
-    """Return what an over-committed pool may take back here beyond what the group gives up."""
+    """Return the replicas that an over-committed pool may remove here in addition to those that move."""
     group = planned.group
     if planned.state is State.FROZEN or (planned.state is State.FENCED and is_held(world, planned)):
         return 0

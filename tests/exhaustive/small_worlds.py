@@ -1,4 +1,4 @@
-"""All small worlds: every pool of up to three zones with up to two replicas each, as a check can find it.
+"""All small worlds: every pool of up to three zones with up to two replicas each, as a check can read it.
 
 The order of zones changes no plan (test_plan_properties.py), so each combination of zones is one world.
 """
@@ -34,12 +34,12 @@ STATES = {
     "max of 1 at least": ({"least_max": 1}, in_backoff(FailureClass.CAPACITY)),
     "impaired": ({"in_zone": "impaired"}, None),
 }
-#: (PoolMinimum, PoolMaximum): what is requested is often above the first PoolMaximum, and never above the second
+#: (PoolMinimum, PoolMaximum): requested nodes often exceed the first PoolMaximum, and never the second
 NUMBERS = [(0, 3), (4, 7)]
-#: (what happens to stuck replicas, whether an autoscaler orders nodes)
+#: (on_failure, whether an autoscaler orders nodes)
 FAILURES = [(OnFailure.RELEASE, True), (OnFailure.HOLD, True), (OnFailure.MOVE, True), (OnFailure.MOVE, False)]
 SETTINGS = [(BALANCED, failure) for failure in FAILURES] + [(each, FAILURES[0]) for each in STRATEGIES[:-1]]
-#: the states of three zones, of which each matters for the others
+#: the states of three zones, each of which affects the others
 OF_THREE = ("healthy", "out of machines", "probing", "paused")
 
 Zone = tuple[tuple[int, int], str]

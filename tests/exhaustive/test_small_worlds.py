@@ -1,4 +1,4 @@
-"""Every rule of a plan holds in every small world. What random worlds miss, all small worlds show."""
+"""Every rule of a plan holds in every small world. They include cases that random worlds miss."""
 
 from itertools import islice
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""No story of a run's calls breaks a promise: what may happen, happens at every call, and at every pair of calls."""
+"""No story of a run's calls breaks a promise: each event happens at every call, and at every pair of calls."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +22,7 @@ WORLDS: dict[str, Callable[[], Any]] = {
     "auto-scaling": partial(AutoScalingWrites, "move"),
     "by-name": partial(AutoScalingWrites, "give back"),
 }
-#: how many stories are played with so many events; fewer would be a model in which less happens
+#: the number of stories with so many events; fewer would mean a model with fewer events
 RUNS = {"kubernetes": (90, 1500), "auto-scaling": (100, 1500), "by-name": (60, 900)}
 
 

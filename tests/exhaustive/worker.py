@@ -1,4 +1,4 @@
-"""A run in which something happens at some steps, and what its world looks like whatever the time is."""
+"""A run with events at some steps, and a description of its world that does not depend on the time."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -21,9 +21,9 @@ PROMISES = (MOVES, NODES, MAXIMA, BOUNDS, FROZEN, TABLE, LEASE, ENDS)
 
 
 class Worker(Life):
-    """One run of a worker. ``happens``: what happens, by the number of the step; ``others``: what others do, by name.
+    """One run of a worker. ``happens``: events by the number of the step; ``others``: other writers' acts by name.
 
-    They act before the step. After it, the worker dies, its answer is lost, or a second worker takes its lease over.
+    Others act before the step. After it, the worker dies, its answer is lost, or a second worker takes over.
     """
 
     def __init__(
@@ -61,6 +61,6 @@ def normalized(text: str, now: datetime) -> str:
 
 
 def minute_of(clock: Clock) -> Remaining:
-    """Return what counts the seconds that remain of a function's minute."""
+    """Return a function that returns the seconds left of a function's minute."""
     end = clock.now() + timedelta(minutes=1)
     return lambda: (end - clock.now()).total_seconds()

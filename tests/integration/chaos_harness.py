@@ -1,4 +1,4 @@
-"""Two clusters, the real handlers over played time, queues and table, and promises that are checked throughout."""
+"""Two clusters and the real handlers with simulated time, queues and table. Promises are checked throughout."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from tests.fakes import FakeBus, FakeClock, InMemoryStore
 from tests.timed import worker
 
 MINIMUM, MAXIMUM = 3, 9
-#: an invocation's time, which is the lease's length too
+#: seconds of an invocation, and of the lease
 SECONDS = 60
 _VISIBILITY = timedelta(seconds=90)  # less than the template's: a dead worker's message is taken over sooner
 _DEDUPLICATED = timedelta(minutes=5)
@@ -69,7 +69,7 @@ _FUNCTIONS = ("scan", "check", "provisioning_failure", "rebalance", "admin")
 _SQS_RECORD = json.loads((ROOT / "events" / "rebalance.json").read_text(encoding="utf-8"))["Records"][0]
 PAUSED = "cluster.x-k8s.io/paused"
 _DELETE_MARK = "cluster.x-k8s.io/delete-machine"
-#: what AWS calls the zones
+#: AWS's zone ids -> zones
 ZONE_IDS = {f"euc1-az{number}": zone for number, zone in enumerate(ZONES, 1)}
 
 
@@ -85,11 +85,11 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class WatchedStore(InMemoryStore):
-    """Says when a backoff is shortened, and how often something was written."""
+    """A store that reports shortened backoffs and counts writes."""
 
     def __init__(self, harness: ChaosHarness) -> None:
         super().__init__()
-        self.writes = self.words = 0  # words: of the writes, when to check next and that nothing can be read
+        self.writes = self.words = 0  # words: writes of timers, unreachability and health
         self.away = False
         self._harness = harness
         self._read: dict[str, tuple[object, StoredCluster]] = {}
@@ -115,9 +115,7 @@ class WatchedStore(InMemoryStore):
             written.grown(move, stored.scale_requests[move.request])
 
     def stored(self, cluster: str) -> StoredCluster:
-        """The stored cluster; reading it is no step of a worker. Read anew once something has changed: every
-        promise asks after every request.
-        """
+        """Return the stored cluster, cached until it changes. Reading it is no step of a worker."""
         lease = self._leases.get(cluster)
         found = (dict(self._items.get(cluster, {})), lease.fencing_token if lease else 0)
         known = self._read.get(cluster)
@@ -126,15 +124,15 @@ class WatchedStore(InMemoryStore):
         return known[1]
 
     def growing(self, cluster: str) -> bool:
-        """Whether requested nodes are being added."""
+        """Return True if requested nodes are being added."""
         return any(state.move is not None and state.move.request for state in self._pools(cluster))
 
     def open_requests(self, cluster: str) -> list[str]:
-        """Ids of the requests for nodes that have no answer yet."""
+        """Return ids of the open requests for nodes."""
         return [id for id, record in self.stored(cluster).scale_requests.items() if not record.done]
 
     def contested(self, cluster: str) -> set[str]:
-        """Names of the groups that we have stopped writing."""
+        """Return names of the groups that Evenkeel no longer writes."""
         groups = self.stored(cluster).state.groups
         return {key.name for key, state in groups.items() if state.contest.contested_since is not None}
 
@@ -142,7 +140,7 @@ class WatchedStore(InMemoryStore):
         return self.stored(cluster).zones.get(zone)
 
     def still_unplaced(self, cluster: str, done: Callable[[str], str | None]) -> int:
-        """What moves that were begun still have to place; `done` gives the move that a group carries."""
+        """Return the nodes that open moves still have to place. `done` returns the move in a group's annotation."""
         total = 0
         for state in self._pools(cluster):
             if state.move is not None:
@@ -159,7 +157,7 @@ class WatchedStore(InMemoryStore):
 
     def _write(self, sort_key: str) -> None:
         super()._write(sort_key)
-        # That nothing is to be done, and when a check was, is remembered of quiet clusters too.
+        # A steady state and the times of checks are also stored for quiet clusters.
         self.writes += sort_key not in ("steady", CHECK_TIMES)
         self.words += sort_key in (TIMER, UNREACHABLE, HEALTH)
 
@@ -171,7 +169,7 @@ class WatchedStore(InMemoryStore):
 
 @dataclass
 class Message:
-    """A message on its way."""
+    """A message in a queue."""
 
     cluster: str
     body: str
@@ -181,14 +179,14 @@ class Message:
 
 
 class Queues:
-    """The queues, as SQS keeps them: one group per cluster, five minutes of deduplication, delays."""
+    """The queues as in SQS: one message group per cluster, five minutes of deduplication, delays."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.rebalance: list[Message] = []
         self.checks: list[Message] = []
         self.dead: list[tuple[str, str]] = []
         self.away = False
-        self.asked: Counter[str] = Counter()  # checks per cluster, those too that are one with another
+        self.asked: Counter[str] = Counter()  # requests per cluster, with duplicates
         self.asked_again: Counter[str] = Counter()  # second checks
         self._clock = clock
         self._seen: dict[str, datetime] = {}
@@ -244,22 +242,22 @@ class Queues:
 
 @dataclass(frozen=True)
 class Group:
-    """A node group as it stands in its API server."""
+    """A node group as in its API server."""
 
     name: str
     zone: str
     requested: int
-    running: tuple[str, ...]  # names of the machines that have a node and stay
+    running: tuple[str, ...]  # names of the machines that have a node and are not being deleted
     bounds: tuple[int, int] | None  # of the object that owns them; None where they cannot be read
     move: str | None
     frozen: bool
     contested: bool
-    ours: bool  # it carries something of ours
+    ours: bool  # it has an annotation of Evenkeel
     body: str
 
 
 class ClusterUnderTest(ClusterObjects):
-    """One cluster: its objects, and what others than Evenkeel did to them."""
+    """One cluster: its objects, and the changes of other writers."""
 
     def __init__(self, harness: ChaosHarness, name: str, cluster: world.Cluster, *, moving: bool) -> None:
         super().__init__(cluster)
@@ -268,20 +266,20 @@ class ClusterUnderTest(ClusterObjects):
         self.maximum = MAXIMUM
         self.lowest_maximum = MAXIMUM  # since the ledger was last compared
         self.ledger = self.requested
-        self.touched = False  # another writer wrote since our last check
+        self.touched = False  # another writer wrote since the last check
         self.down = False
         self.patches = 0
         self.rewritten = 0  # patches that changed a group
         self.floor = 1 if name == "openshift" else 0  # least max that is accepted
-        self.original: dict[str, tuple[int, int] | None] = {}  # bounds before us
+        self.original: dict[str, tuple[int, int] | None] = {}  # bounds before Evenkeel
         self.asked: Counter[str] = Counter()  # nodes, by request
         self.begun: Counter[str] = Counter()
-        self.statements: dict[tuple[str, str], datetime] = {}  # when a source's newest word about a zone was said
+        self.statements: dict[tuple[str, str], datetime] = {}  # time of a source's newest statement about a zone
         self._before: dict[str, Group] = {}
         cluster.api.before.append(self._before_request)
         cluster.api.after.append(self._after_request)
 
-    # ------------------------------------------------------------ what there is
+    # ------------------------------------------------------------ reading
     def groups(self) -> list[Group]:
         label = self.machine_api.machines.labels[self.machine_api.scalables[0].kind]
         running: dict[str, list[str]] = {}
@@ -323,13 +321,13 @@ class ClusterUnderTest(ClusterObjects):
         except (KeyError, ValueError):
             return None
 
-    # ------------------------------------------------------------ what others do
+    # ------------------------------------------------------------ other writers
     @contextmanager
     def others(self) -> Iterator[None]:
-        """Another writer than Evenkeel writes: what that does to the sum of replicas is theirs."""
+        """Let another writer write: the ledger follows its change of the sum of replicas."""
         before = self.requested
         if self.ledger < (now := self._requested_or_owed()) <= MINIMUM:
-            self.ledger = now  # we have raised it to PoolMinimum since the ledger was last compared
+            self.ledger = now  # Evenkeel has raised it to PoolMinimum since the ledger was last compared
         yield
         self.ledger += self.requested - before
         self.touched = True
@@ -349,32 +347,32 @@ class ClusterUnderTest(ClusterObjects):
             self.scale(zone, max(0, self.replicas()[zone] + delta), manager)
 
     def put_back(self, zone: str, bounds: tuple[int, int]) -> None:
-        """A GitOps tool writes the bounds that stand in its repository."""
+        """Write the bounds of a GitOps tool's repository."""
         low, high = bounds
         with self.others():
             self.set_bounds(zone, low, max(self.floor, high), manager="argocd")
 
     def workers_are_reconciled(self) -> None:
-        """Gardener's extension puts replicas back into what the Worker allows."""
+        """Let Gardener's extension put replicas back into the Worker's bounds."""
         if isinstance(self.controllers, GardenerControllers):
             with self.others():
                 self.controllers.reconcile_workers()
 
     def set_of(self, group: Group) -> str:
-        """The name of a MachineSet that a MachineDeployment owns; on OpenShift the group is one itself."""
+        """Return the name of the group's MachineSet. On OpenShift the group is one."""
         for item in self.objects.list(f"machinesets.{self.machine_api.group}"):
             if any(owner["name"] == group.name for owner in item["metadata"].get("ownerReferences") or ()):
                 return str(item["metadata"]["name"])
         return group.name
 
     def adopted(self, name: str) -> None:
-        """The bounds of a group are about to become ours."""
+        """Keep the bounds of a group that Evenkeel is about to adopt."""
         group = next(group for group in self.groups() if group.name == name)
         if not group.ours:
             self.original[name] = group.bounds
 
     def grows(self, move: Move, before: Move | None) -> None:
-        """Requested nodes are about to be added: so many more are requested, once."""
+        """Count the requested nodes that a move begins to add; each is added once."""
         more = move.unplaced
         if before is not None and before.request == move.request:  # a worker died in the middle
             more -= self._undone(before)
@@ -386,7 +384,7 @@ class ClusterUnderTest(ClusterObjects):
             )
 
     def grown(self, move: Move, record: ScaleRequestRecord) -> None:
-        """What was not added after all, because there was no room any more or it took too long, is reported."""
+        """Check that the request's result reports nodes that were not added, for lack of room or time."""
         undone = self._undone(move)
         self.ledger -= undone
         if undone and not (record.done and "could not be placed" in record.result):
@@ -398,7 +396,7 @@ class ClusterUnderTest(ClusterObjects):
         return move.unplaced - done
 
     def step(self) -> None:
-        """One loop of the autoscaler, then of the controllers. Only who may remove a node removes one."""
+        """Play one loop of the autoscaler, then of the controllers. Check that no other node is removed."""
         now = self.harness.clock.now()
         with self.others():
             if self.autoscaler is not None:
@@ -418,14 +416,14 @@ class ClusterUnderTest(ClusterObjects):
                 )
 
     def _condemned(self) -> set[str]:
-        """Machines that Cluster Autoscaler chose to remove."""
+        """Return the machines that Cluster Autoscaler has marked for removal."""
         marks = {
             name: (machine["metadata"].get("annotations") or {}).get(_DELETE_MARK)
             for name, machine in self.machines().items()
         }
         return {name for name, mark in marks.items() if mark not in (None, _OURS)}
 
-    # ------------------------------------------------------------ what Evenkeel does, request by request
+    # ------------------------------------------------------------ requests of Evenkeel
     def _before_request(self, request: Request) -> None:
         if request.method == "GET" and request.user == _OURS and "continue" not in request.query:
             return
@@ -464,7 +462,7 @@ class ClusterUnderTest(ClusterObjects):
         if not self.moving and total > max(was, MINIMUM) and not self.touched and not growing:
             self._broke(request, f"requested raised from {was} to {total} where Cluster Autoscaler orders")
         room = self._sum_of_maxima(new.values())
-        # What another writer has scaled beyond its max stands there already.
+        # Another writer may have scaled a group beyond its max before.
         had = sum(max(group.requested, group.bounds[1] if group.bounds else 0) for group in old.values())
         # The room of a frozen group cannot be taken back, not even where PoolMinimum asks for a node elsewhere.
         frozen = any(group.frozen or group.contested for group in new.values())
@@ -473,7 +471,7 @@ class ClusterUnderTest(ClusterObjects):
             self._broke(request, f"maxima went from {had} to {room}, PoolMaximum is {self.maximum}")
 
     def _check_restored(self, request: Request, before: Group, group: Group) -> None:
-        """What was found at adoption stands again, as far as it holds what is requested."""
+        """Check that the bounds from before adoption are back, widened to hold the requested nodes."""
         original = self.original[group.name]
         if original is not None and not self.touched:
             original = min(original[0], group.requested), max(original[1], group.requested)
@@ -486,7 +484,7 @@ class ClusterUnderTest(ClusterObjects):
         if group.bounds is None or not 0 <= group.bounds[0] <= group.bounds[1]:
             self._broke(request, f"{group.name}: bounds {group.bounds}")
         elif group.bounds[1] < group.requested and not (self.name == "openshift" and self.touched):
-            # On OpenShift replicas stand on another object: a write to them after our check is not ours to answer for.
+            # On OpenShift, replicas are on another object, and a write to them after the check is no fault of Evenkeel.
             self._broke(request, f"{group.name}: max {group.bounds[1]} below the {group.requested} requested")
         if group.requested < before.requested and group.requested < len(group.running):
             self._broke(request, f"{group.name}: {group.requested} requested, {len(group.running)} are running")
@@ -498,12 +496,12 @@ class ClusterUnderTest(ClusterObjects):
     def _broke(self, request: Request, what: str) -> None:
         self.harness.broken.append(f"{self.name}: {what}, by PATCH {request.path} {json.dumps(request.body)[:600]}")
 
-    # ------------------------------------------------------------ what must hold between runs
+    # ------------------------------------------------------------ promises between runs
     def received(self, zone: str, source: str, stated_at: datetime) -> None:
         self.statements[zone, source] = max(stated_at, self.statements.get((zone, source), stated_at))
 
     def check_zones(self) -> None:
-        """Of all statements of a source about a zone the newest counts, in any order of arrival, and not for ever."""
+        """Check that a source's newest statement about a zone counts, in any order of arrival, for limited time."""
         for (zone, source), stated_at in self.statements.items():
             record = self.harness.store.statement_about(self.name, zone)
             word = record.statements.get(source) if record else None
@@ -519,7 +517,7 @@ class ClusterUnderTest(ClusterObjects):
         return sum(group.requested for group in groups) + self.harness.store.still_unplaced(self.name, carried.get)
 
     def check_ledger(self) -> None:
-        """A move takes as much as it gives: what is requested and what is still owed add up."""
+        """Check that a move keeps the sum of requested nodes and nodes still to place."""
         if not self.moving:
             return
         groups = self.groups()
@@ -534,7 +532,7 @@ class ClusterUnderTest(ClusterObjects):
         self.lowest_maximum = self.maximum
 
     def check_after_run(self) -> None:
-        """After a whole run of ours that nobody disturbed: no number of autoscaler loops can pass PoolMaximum."""
+        """Check after a complete, undisturbed run that no number of autoscaler loops can pass PoolMaximum."""
         groups, store, now = self.groups(), self.harness.store, self.harness.clock.now()
         stored = store.stored(self.name)
         control = stored.control
@@ -561,10 +559,10 @@ class ChaosHarness:
 
     second: str = "openshift"  # the cluster without an autoscaler, where stuck replicas are moved
     broken: list[str] = field(default_factory=list)
-    away_meanwhile: bool = False  # the table went while a run was under way
+    away_meanwhile: bool = False  # the table failed during a run
     failures: list[dict[str, Any]] = field(default_factory=list)  # events, to be delivered any number of times
-    shifts: list[dict[str, Any]] = field(default_factory=list)  # and those about zones
-    postponed: list[Mapping[str, Any]] = field(default_factory=list)  # events that could not ask for a check
+    shifts: list[dict[str, Any]] = field(default_factory=list)  # the same about zones
+    postponed: list[Mapping[str, Any]] = field(default_factory=list)  # events that could not request a check
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
@@ -601,7 +599,7 @@ class ChaosHarness:
         return self
 
     def register(self, cluster: str, *, dry_run: bool) -> None:
-        """The cluster's record, written anew: neither paused nor being left."""
+        """Register the cluster again, neither paused nor being left."""
         record = {
             "flavours": [cluster],
             "access": {"kind": "kubeconfig", "secret": cluster},
@@ -629,7 +627,7 @@ class ChaosHarness:
         return module
 
     def _container(self, *, writes: bool = True) -> SimpleNamespace:
-        """As bootstrap puts them together, over this harness."""
+        """Return the container as bootstrap composes it, on this harness."""
         store: Any = Mortal(self.store, self.lives, "table", only=_STORE_PORT)
         queue: Any = Mortal(self.queues, self.lives, "queue", only={"request", "check_again", "request_checks"})
         ports: dict[str, Any] = {"store": store, "queue": queue, "clock": self.clock}
@@ -655,7 +653,7 @@ class ChaosHarness:
         opened = self._recorded_clusters.open(record, remaining, **how)
         assert isinstance(opened, KubernetesCluster)
         opened._api = Mortal(opened._api, self.lives, "api", only=_API_CALLS)  # type: ignore[assignment]
-        self.clusters[record.id].touched &= not how.get("consistent", True)  # only a run's own check is one to go by
+        self.clusters[record.id].touched &= not how.get("consistent", True)  # only a run's own read counts
         return opened
 
     def _watched(
@@ -680,14 +678,14 @@ class ChaosHarness:
         return outcome
 
     def call(self, function: str, event: Any, happenings: Mapping[tuple[int, str], Callable[[], None]] = {}) -> Any:
-        """One invocation of a real handler; KilledError where it did not live to its end."""
+        """Invoke a real handler. Raise KilledError if it dies."""
         with self.lives.begin(happenings), redirect_stdout(io.StringIO()):  # metrics are printed
             handler = self._functions[function].handler
             return handler(json.loads(json.dumps(event)), LambdaContext(function, timeout=SECONDS))
 
     def fence(self, name: str, zone: str, time: timedelta) -> None:
-        """The operator fences a zone for a while, or lifts its fence."""
-        self.clock.at += timedelta(seconds=1)  # a second later than whatever was said before
+        """Fence a zone for this time as an operator, or lift its fence."""
+        self.clock.at += timedelta(seconds=1)  # a second after any earlier statement
         now = self.clock.now()
         assert self.operator("fence-zone", name, zone=zone, until=(now + time).isoformat())["ok"]
         self.clusters[name].received(zone, OPERATOR, now)
@@ -714,7 +712,7 @@ class ChaosHarness:
         happenings: Mapping[tuple[int, str], Callable[[], None]] = {},
         function: str = "rebalance",
     ) -> bool:
-        """Hand a message to a worker; `again` leaves it in the queue although it was handled. Whether it was."""
+        """Hand a message to a worker, and return True if it was handled. `again` leaves it in the queue."""
         message.receives += 1
         message.visible_at = self.clock.now() + _VISIBILITY
         queue = self.queues.checks if function == "check" else self.queues.rebalance
@@ -725,7 +723,7 @@ class ChaosHarness:
             refused = self.call(function, event, happenings)["batchItemFailures"]
         except KilledError:
             refused = [message.id]
-        is_redriven = function == "check" and message.receives >= TRIES  # of runs, the worker counts the tries
+        is_redriven = function == "check" and message.receives >= TRIES  # the worker itself counts the tries of runs
         if (not refused or is_redriven) and not again and message in queue:
             queue.remove(message)
         asked = self.queues.asked_again[message.cluster] > asked_again or self.check_is_due(message.cluster)
@@ -734,17 +732,17 @@ class ChaosHarness:
         return not refused
 
     def run_now(self, cluster: str, **more: Any) -> bool:
-        """A worker is handed a message of its own for a cluster, whatever else is waiting; as `deliver`."""
+        """Deliver a new message for a cluster, ahead of others, and return the result of `deliver`."""
         self.queues.request(cluster, "now", f"now-{next(self._ids)}")
         return self.deliver(self.queues.rebalance[-1], **more)
 
     def check_is_due(self, cluster: str) -> bool:
-        """Whether a check has been asked for that comes no later than a second check would."""
+        """Return True if a check is due no later than a second check would be."""
         timer, now = self.store.stored(cluster).timer, self.clock.now()
         return timer is not None and now < timer.due <= now + SECOND_CHECKS[0]
 
     def drain(self) -> None:
-        """Everything that is visible, in order, undisturbed; a cluster whose first message waits holds up no other."""
+        """Deliver all visible messages in order, undisturbed. An invisible message delays only its cluster."""
         if self.queues.away:
             return
         for _ in range(100):
@@ -763,13 +761,13 @@ class ChaosHarness:
         self.broken.append("the queues never become empty")
 
     def run_undisturbed(self, message: Message, *, again: bool = False) -> None:
-        """One run that nothing happens to; what holds only after a whole run is checked."""
+        """Play one undisturbed run, and check the promises that hold after a complete run."""
         reported = len(self.outcomes)
         cluster = self.clusters[message.cluster]
         whole = self.deliver(message, again=again) and len(self.outcomes) > reported
         if whole and not cluster.down:
             outcome = self.outcomes[-1]
-            # Where bounds stand on an object of their own, a run may end before the owner has copied them.
+            # Where bounds are on another object, a run may end before its controller has copied them.
             planned = outcome.plan is not None and all(
                 pool.mode.valid and all(is_complete(group) for group in pool.changes) for pool in outcome.plan.pools
             )
@@ -777,9 +775,9 @@ class ChaosHarness:
                 cluster.check_after_run()
 
     def fail(self, name: str, zone: str, code: str, age: timedelta, *, of_set: bool = False) -> None:
-        """A native event about a failed launch comes to be; it is delivered by `receive`, any number of times.
+        """Create a native event about a failed launch. `receive` delivers it, any number of times.
 
-        `of_set`: it names the MachineSet of the group's MachineDeployment, where it has one.
+        `of_set`: it names the MachineSet of the group's MachineDeployment, if it has one.
         """
         cluster, at = self.clusters[name], f"{self.clock.now() - age:{_TIME}}"
         group = cluster.in_zone(zone)
@@ -797,7 +795,7 @@ class ChaosHarness:
         self.failures.append(self._event("evenkeel.provisioning", "Machine Provisioning Failed", detail, age))
 
     def shift(self, kind: str, zone: str, age: timedelta, *, region: str = world.REGION) -> None:
-        """ARC makes a statement; `receive` delivers it. "call" is CloudTrail's, which says when a shift expires."""
+        """Create a statement of ARC, which `receive` delivers. "call" is CloudTrail's, with the expiry of a shift."""
         id = next(away_from for away_from, name in ZONE_IDS.items() if name == zone)
         detail: dict[str, Any] = {"version": "0.0.1", "data": "", "metadata": {"awayFrom": id, "notes": ""}}
         if kind == "call":
@@ -808,14 +806,14 @@ class ChaosHarness:
         self.shifts.append({**self._event("aws.arc-zonal-shift", kind, detail, age), "region": region})
 
     def ask(self, name: str, nodes: int, zone: str) -> dict[str, Any]:
-        """An operator asks for nodes in the pool of a zone's group: the event."""
+        """Return the event in which an operator requests nodes in the pool of a zone's group."""
         cluster, id = self.clusters[name], f"request-{next(self._ids)}"
         cluster.asked[id] = nodes
         detail = {"cluster": name, "group": cluster.name_of(zone), "nodes": nodes, "id": id}
         return self._event("evenkeel.provisioning", "Scale-Up Requested", detail)
 
     def _event(self, source: str, kind: str, detail: dict[str, Any], age: timedelta = timedelta()) -> dict[str, Any]:
-        """As EventBridge hands it over."""
+        """Return an event as EventBridge delivers it."""
         return {
             "version": "0",
             "id": f"event-{next(self._ids)}",
@@ -829,7 +827,7 @@ class ChaosHarness:
         }
 
     def receive(self, event: Mapping[str, Any]) -> None:
-        """An event reaches its function. One that cannot ask for a check comes again: `receive_postponed`."""
+        """Deliver an event to its function. If it cannot request a check, `receive_postponed` retries it."""
         try:
             self.call("provisioning_failure", event)
         except StateUnavailableError:
@@ -846,7 +844,7 @@ class ChaosHarness:
                 cluster.received(ZONE_IDS[word.zone], word.by, word.at)
 
     def receive_postponed(self) -> None:
-        """Lambda tries again. An event that could not ask for a check asks for it now."""
+        """Retry, as Lambda does, the events that could not request a check."""
         for event in self.postponed:
             asked = self.queues.asked.copy()
             self.receive(event)
@@ -857,22 +855,22 @@ class ChaosHarness:
                     self.broken.append(f"{cluster}: no check is requested, although it received {json.dumps(event)}")
         self.postponed = []
 
-    # ------------------------------------------------------------ time and weather
+    # ------------------------------------------------------------ time and faults
     def pass_time(self, time: timedelta, *, steps: int = 1) -> None:
-        """Time goes by for autoscalers and controllers; nobody calls us."""
+        """Let time pass for autoscalers and controllers, without calls of Evenkeel."""
         for _ in range(steps):
             self.clock.at += time / steps
             for cluster in self.clusters.values():
                 cluster.step()
 
     def minute(self) -> None:
-        """A minute as it mostly is: the clusters live, the schedule fires, the queues are worked off."""
+        """Play an ordinary minute: the clusters act, the schedule fires, the queues are drained."""
         self.pass_time(timedelta(minutes=1), steps=2)
         self.tick()
         self.drain()
 
     def set_down(self, name: str, down: bool) -> None:
-        """The API server drops every connection, or answers again."""
+        """Let the API server drop every connection, or answer again."""
         cluster = self.clusters[name]
         cluster.down = down
         cluster.api.faults.clear()
@@ -886,7 +884,7 @@ class ChaosHarness:
         assert not self.broken, "\n".join(self.broken)
 
     def calm(self) -> None:
-        """Everything is put right again: zones, table, API servers, annotations; every pool has a feasible demand."""
+        """Restore zones, table, API servers and annotations, and give every pool a feasible demand."""
         self.store.away = self.queues.away = False
         for name, cluster in self.clusters.items():
             self.set_down(name, False)
@@ -902,12 +900,12 @@ class ChaosHarness:
             self.world.set_demand(name, "workers", 6)
 
     def settle(self, rounds: int = 40) -> int:
-        """Five-minute rounds until three in a row changed nothing; how many it took."""
+        """Play five-minute rounds until three in a row change nothing. Return their number."""
         quiet = 0
         for number in range(rounds):
             before = self._picture()
             self.pass_time(timedelta(minutes=5), steps=3)
-            if number % 5 == 0:  # a contested write waits for a word of the operator; a pause for its end
+            if number % 5 == 0:  # contested groups and pauses wait for `resume`
                 for name in self.clusters:
                     assert self.operator("resume", name)["ok"]
             self.tick()

@@ -23,28 +23,28 @@ def aws() -> Iterator[AwsEndpoints]:
 
 @pytest.fixture
 def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
-    """Our own table, queues and bus, empty, made from template.yaml for this one test; clusters are really written."""
+    """Yield an empty stack made from template.yaml for this test, whose clusters are written."""
     with aws.deploy(parameters={"DryRun": "false"}) as made:
         yield made
 
 
 @pytest.fixture
 def dry_deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
-    """The same with the template's own defaults: nothing is written to a cluster."""
+    """Yield the same with the template's defaults: no cluster is written."""
     with aws.deploy() as made:
         yield made
 
 
 @pytest.fixture
 def functions(deployment: Deployment) -> Iterator[InProcess]:
-    """The handlers, callable by their logical id in the template."""
+    """Yield the handlers, callable by their logical ids in the template."""
     with InProcess(deployment) as handlers:
         yield handlers
 
 
 @pytest.fixture
 def as_deployed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables that Powertools reads, for handlers that are loaded without a deployment."""
+    """Set the variables that Powertools reads, for handlers that are loaded without a deployment."""
     variables = {"SERVICE_NAME": "evenkeel", "METRICS_NAMESPACE": "Evenkeel", "LOG_LEVEL": "CRITICAL"}
     for name, value in variables.items():
         monkeypatch.setenv(f"POWERTOOLS_{name}", value)

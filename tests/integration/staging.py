@@ -1,4 +1,4 @@
-"""What the stages of integration and end-to-end tests share: a deployment, its functions, and clusters beside it."""
+"""The shared stage of integration and end-to-end tests: a deployment, its functions, and clusters."""
 
 import json
 import time
@@ -15,7 +15,7 @@ from sandbox.triggers import Triggers
 EVENTS: dict[str, dict[str, Any]] = {
     path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "events").glob("*.json"))
 }
-#: pools of which one zone holds too much: there is something to write
+#: uneven pools, for which Evenkeel has writes
 UNEVEN: dict[str, Sequence[Pool]] = {
     flavour: [Pool(name=pool.name, minimum=3, maximum=12, replicas=(4, 1, 1))] for flavour, (pool,) in POOLS.items()
 }
@@ -30,7 +30,7 @@ def patches(cluster: Cluster) -> int:
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """Returns when this holds: the buses and topics of some emulators hand over after they have answered."""
+    """Wait until this holds: the buses and topics of some emulators deliver after their answer."""
     deadline = time.monotonic() + 20
     while not holds():
         assert time.monotonic() < deadline, "what was waited for has not happened within 20 s"
@@ -56,12 +56,12 @@ class Stage:
         assert answer["ok"], answer
 
     def check(self) -> None:
-        """A scan, and the worker handles all that has been asked for."""
+        """Run a scan, the checks that it requests and the runs that these request."""
         self.triggers.tick()
         self.triggers.drain()
 
     def take(self, queue: str) -> list[dict[str, Any]]:
-        """The messages that are visible in a queue, a logical id of the template or a URL; they are taken out."""
+        """Remove and return the visible messages of a queue, given by logical id or URL."""
         url = queue if queue.startswith("http") else self.deployment.physical(queue)
         taken: list[dict[str, Any]] = []
         while messages := self.sqs.receive_message(
@@ -73,15 +73,15 @@ class Stage:
         return taken
 
     def chunks(self) -> list[list[str]]:
-        """The clusters of each check that was asked for and is due, taken from the queue."""
+        """Remove the requested checks that are due from the queue, and return the clusters of each."""
         return [json.loads(message["Body"])["clusters"] for message in self.take("ChecksQueue")]
 
     def checks(self) -> list[str]:
-        """Clusters for which a check was requested; taken out of the queue."""
+        """Remove the requests for runs from the queue, and return their clusters."""
         return sorted(json.loads(message["Body"])["cluster"] for message in self.take("RebalanceQueue"))
 
     def receive(self, queue: str, is_last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-        """The events that a queue has got, to the last that is waited for; they are taken out."""
+        """Remove and return the events of a queue, up to the one that is waited for."""
         received: list[dict[str, Any]] = []
 
         def is_there() -> bool:
@@ -92,11 +92,11 @@ class Stage:
         return received
 
     def put_event(self, event: dict[str, Any], **detail: Any) -> None:
-        """As ``put_events``; ``detail`` replaces fields of the event's detail."""
+        """Do ``put_events`` with one event. ``detail`` replaces fields of its detail."""
         self.put_events({**event, "detail": {**event["detail"], **detail}})
 
     def put_events(self, *events: dict[str, Any]) -> None:
-        """Events of ours onto the stack's bus, which has let one of them through when this returns."""
+        """Put events on the stack's bus, and wait until it has delivered one of them."""
         entries = [
             {
                 "EventBusName": self.deployment.bus,
@@ -111,7 +111,7 @@ class Stage:
         eventually(lambda: self.triggers.undelivered() > before)
 
     def report_failure(self, name: str, cluster: Cluster, zone: str, at: datetime, **fields: Any) -> dict[str, Any]:
-        """A native failure event about the group of that zone onto the bus; its detail."""
+        """Put a native failure event about the group of that zone on the bus. Return its detail."""
         group = next(view for view in cluster.groups() if view.zone == zone)
         detail = {
             **EVENTS["provisioning-failure"]["detail"],
@@ -129,7 +129,7 @@ class Stage:
 
 
 def put_kubeconfig(deployment: Deployment, name: str, cluster: Cluster) -> dict[str, str]:
-    """A cluster's kubeconfig into Secrets Manager; the access of its record."""
+    """Store a cluster's kubeconfig in Secrets Manager. Return the access for its record."""
     secret = f"evenkeel/{deployment.stack}-{name}"
     kubeconfig = json.dumps(cluster.api.kubeconfig("evenkeel"))
     deployment.aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)

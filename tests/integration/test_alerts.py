@@ -1,4 +1,4 @@
-"""Incidents are notified to receivers on this machine, over TLS, by the function that the template describes."""
+"""Incidents are sent to local receivers over TLS, by the function that the template describes."""
 
 import io
 import json
@@ -35,7 +35,7 @@ def trusting() -> ssl.SSLContext:
 
 
 class Receiver:
-    """A service that answers in turn as it is notified to, the last answer for ever; keeps what it got."""
+    """A service that answers with these answers in turn, repeats the last, and keeps the requests."""
 
     def __init__(self, *answers: bytes | Callable[[socket.socket], None]) -> None:
         self.answers = list(answers)
@@ -165,7 +165,7 @@ def test_an_untrusted_certificate_gets_no_request() -> None:
         assert SECRET not in str(caught.value)
 
 
-# ------------------------------------------------------------ with what is remembered
+# ------------------------------------------------------------ with the stored memory
 
 
 def test_of_two_workers_that_claim_an_alert_one_gets_it(deployment: Deployment) -> None:
@@ -188,7 +188,7 @@ def batch(*bodies: str) -> dict[str, Any]:
 
 @pytest.fixture
 def notified(aws: AwsEndpoints) -> Iterator[tuple[Deployment, str]]:
-    """A stack that notifies a topic and a pager; the URL of a queue that receives from the topic."""
+    """Yield a stack that notifies a topic and a pager, and the URL of a queue that receives from the topic."""
     sns, sqs, secrets = aws.client("sns"), aws.client("sqs"), aws.client("secretsmanager")
     topic = sns.create_topic(Name="incident")["TopicArn"]
     queue = sqs.create_queue(QueueName="receives-alerts")["QueueUrl"]
@@ -221,7 +221,7 @@ def test_the_function_notifies_within_its_role_and_logs_no_secret(notified: tupl
         "sqs:SendMessage",
     }
     sqs = deployment.aws.client("sqs")
-    (message,) = sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=20)["Messages"]  # a topic hands over when it likes
+    (message,) = sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=20)["Messages"]  # a topic delivers some time later
     notification = json.loads(json.loads(message["Body"])["Message"])
     assert (notification["source"], notification["metadata"]["threadId"]) == ("custom", alert().key)
     (dead,) = sqs.receive_message(QueueUrl=deployment.physical("DeadLetters"))["Messages"]

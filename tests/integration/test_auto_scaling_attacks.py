@@ -1,4 +1,4 @@
-"""AWS and its neighbors against runs on Auto Scaling groups: they throttle, refuse, delete, and write in between."""
+"""Runs on Auto Scaling groups while AWS and other writers throttle, refuse, delete, and write in between."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -28,7 +28,7 @@ READS = ("DescribeScalingActivities", READ_BEFORE_WRITES)
 
 
 def refuse(stage: Stage, operations: tuple[str, ...], code: str = "Throttling", group: str = "") -> None:
-    """Refuse these operations from now on; with a group, only those that name it. No operation: none is refused."""
+    """Refuse these operations from now on; with a group, only those that name it. Without operations, refuse none."""
 
     def before(operation: str, request: object) -> None:
         if operation in operations and group in str(request):
@@ -78,7 +78,7 @@ def reasons(summary: RunSummary) -> dict[str, str]:
 
 
 def check_whole(stage: Stage, names: list[str], running: set[str]) -> None:
-    """Check that the outage is over, that nothing is half written, and that each instance still exists."""
+    """Check that the outage is over, that no write is incomplete, and that each instance still exists."""
     assert sum(desired(stage, names)) == 8
     assert desired(stage, names)[1] == 2
     assert running <= instances(stage, names)
@@ -355,7 +355,7 @@ def test_a_pool_tag_that_changes_between_read_and_write_is_read_again(pool: str)
     before_the_second_read(stage, lambda: writes(Tags=change))
     stage.run()
     runs(stage, 4)
-    assert stage.numbers(names[1])[1:3] == (4, 2)  # a pool of one zone keeps what is requested
+    assert stage.numbers(names[1])[1:3] == (4, 2)  # a pool of one zone keeps its requested nodes
     assert sum(desired(stage, names)) == 8
 
 

@@ -1,4 +1,4 @@
-"""AWS, EKS and users against a drain: whatever they change in between, no pod is lost by Evenkeel and nothing stays."""
+"""AWS, EKS and users change groups during a drain: Evenkeel loses no pod and leaves no mark."""
 
 from collections.abc import Callable
 from typing import Any
@@ -124,7 +124,7 @@ def test_managed_node_groups_shrink_to_the_pools_minimum_only() -> None:
 
 
 def uneven(kind: str) -> tuple[PodStage, list[str]]:
-    """Two zones with one and three nodes; converge moves a node in check 11 and the next four."""
+    """Return two zones with one and three nodes. Converge moves a node in check 11 and the next four."""
     stage, names = make(kind, (1, 3), level="converge", converge={"per_hour": 10}, demand="scale-up")
     stage.deploy("web", 8, cpu="1200m")
     stage.minutes(1)
@@ -135,7 +135,7 @@ def uneven(kind: str) -> tuple[PodStage, list[str]]:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("how", [How.AFTER, How.LOST])  # to die before a write is to die after the one before it
+@pytest.mark.parametrize("how", [How.AFTER, How.LOST])  # a death before a write is one after the previous write
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_that_dies_at_any_write_of_converge_moves_one_node_and_leaves_nothing(kind: str, how: How) -> None:
     moved = 0
@@ -144,7 +144,7 @@ def test_a_worker_that_dies_at_any_write_of_converge_moves_one_node_and_leaves_n
         stage.checks(check)
         for at, step in enumerate(stage.die_at(-1, how)):
             if is_read(step):
-                continue  # a check that only reads comes again
+                continue  # a check that only reads is repeated
             stage, names = uneven(kind)
             stage.checks(check)
             stage.die_at(at, how)

@@ -39,7 +39,7 @@ def test_a_drain_of_convergence_that_hangs_is_an_incident_until_it_goes_on(deman
 
 
 def draining() -> tuple[PodStage, Stack, str]:
-    """A cluster that Evenkeel has begun to drain, and its stack."""
+    """Return a cluster with a node that Evenkeel has begun to drain, its stack, and the node."""
     stage, _ = unneeded()
     stage.run()
     (node,) = stage.cordoned()

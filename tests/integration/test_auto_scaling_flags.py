@@ -19,7 +19,7 @@ COUNTS = "ready=2 unready=0 notStarted=0 longNotStarted=0 registered=2 longUnreg
 
 
 def as_text(bounds: Mapping[str, tuple[int, int]]) -> str:
-    """The status as cluster-autoscaler writes it before 1.30."""
+    """Return the status as cluster-autoscaler writes it before 1.30."""
     lines = [HEADER + f"  Health:      Healthy ({COUNTS} (minSize=0, maxSize=0))\n\nNodeGroups:\n"]
     for name, (low, high) in bounds.items():
         lines.append(f"  Name:        {name}\n  Health:      Healthy ({COUNTS} (minSize={low}, maxSize={high}))\n")
@@ -28,7 +28,7 @@ def as_text(bounds: Mapping[str, tuple[int, int]]) -> str:
 
 
 def as_yaml(bounds: Mapping[str, tuple[int, int]]) -> str:
-    """The status as cluster-autoscaler writes it since 1.30."""
+    """Return the status as cluster-autoscaler writes it since 1.30."""
     groups = [
         {"name": name, "health": {"status": "Healthy", "cloudProviderTarget": 2, "minSize": low, "maxSize": high}}
         for name, (low, high) in bounds.items()
@@ -37,7 +37,7 @@ def as_yaml(bounds: Mapping[str, tuple[int, int]]) -> str:
 
 
 class Scene:
-    """Three groups beside an autoscaler that has flags for some of them, and reads the bounds of the others."""
+    """Three groups, and an autoscaler that has flags for some of them and reads the bounds of the others."""
 
     def __init__(
         self, flags: Mapping[str, tuple[int, int]], text: Callable[..., str] = as_yaml, loops: int = 1
@@ -52,7 +52,7 @@ class Scene:
         self.kube = self.stage.kube.store
 
     def used(self) -> Mapping[str, tuple[int, int]]:
-        """The bounds that the autoscaler reads now: those of its flags, else those of the groups."""
+        """Return the bounds that the autoscaler reads now: those of its flags, else those of the groups."""
         return {name: self.flags.get(name, self.stage.numbers(name)[::3]) for name in self.names}
 
     def write_status(self) -> None:
@@ -138,5 +138,5 @@ def test_a_missing_right_to_read_the_status_is_named() -> None:
     (missing,) = workload.refused_status("kube-system")
     assert missing == "it may not get configmaps in namespace kube-system"
     scene.stage.run()
-    scene.minutes(7)  # what the autoscaler uses is unknown, so the groups are managed
+    scene.minutes(7)  # the autoscaler's bounds are unknown, so the groups are managed
     assert scene.bounds() == [(0, 4)] * 3

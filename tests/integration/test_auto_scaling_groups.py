@@ -1,4 +1,4 @@
-"""Runs on Auto Scaling groups from end to end: an outage, its end and a restore; and a worker that dies at any call."""
+"""Runs on Auto Scaling groups end to end: an outage, its end, a restore, and a worker that dies at any call."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,12 +15,12 @@ from tests.fakes import plenty
 from tests.stack import Stack
 
 HOW = ("before", "after", "answer lost")
-#: how AWS behaves while the worker dies
+#: AWS's behavior while the worker dies
 BEHAVIORS = [Behavior, worst]
 
 
 class KilledError(BaseException):
-    """The worker's process is gone."""
+    """The worker's process ended."""
 
 
 class _Dying:
@@ -45,7 +45,7 @@ class _Dying:
 
 
 class _Calls:
-    """Counts the calls of one run; something happens at call `at`."""
+    """The calls of one run; `how` happens at call `at`."""
 
     def __init__(self, at: int = -1, how: str = "") -> None:
         self.count, self._at, self._how = 0, at, how
@@ -161,7 +161,7 @@ def test_a_worker_that_dies_at_any_call_of_the_first_write_keeps_the_adopted_bou
 
 
 def _raising(behavior: Behavior) -> tuple[Stage, list[str]]:
-    """A pool at rest whose maximum has just been doubled."""
+    """Return a pool at rest whose maximum has just been doubled."""
     stage = Stage(autoscaler="none")
     names = stage.pool()
     stage.settle()
@@ -244,7 +244,7 @@ def test_a_group_whose_launches_are_suspended_is_fenced_and_released_and_the_oth
 
 
 def stack_of(stage: Stage) -> Stack:
-    """The functions of a stack beside the stage's groups."""
+    """Return a stack of functions on the stage's groups."""
     return Stack(store=stage.store, clock=stage.clock, clusters=stage.clusters)  # type: ignore[arg-type]
 
 

@@ -71,13 +71,13 @@ class LargeStage(Stage):
         return rebalance("demo", "a test", self.seconds_left(RUN_SECONDS))
 
     def is_released(self) -> bool:
-        """Return True if no failing group can grow, and none asks for a node that it does not get."""
+        """Return True if no failing group can grow, and none requests a node that it does not get."""
         return all(self.group(name).maximum <= 2 and self.group(name).desired == 1 for name in self.failing)
 
 
 @pytest.mark.parametrize(("kind", "runs"), [("plain", 9), ("managed", 9), ("mixed", 9), ("managed", 0)])
 def test_the_failing_groups_are_fenced_and_released_within_two_minutes(kind: str, runs: int) -> None:
-    """Also at first sight: only a write needs the status of a node group, and reads it just before."""
+    """Also with the first check: only a write needs the status of a node group, and reads it just before."""
     stage = LargeStage(kind, runs=runs)
     stage.begin_outage()
     ends, released = stage.clock.now() + timedelta(minutes=2), list[bool]()

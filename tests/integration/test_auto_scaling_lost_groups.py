@@ -13,7 +13,7 @@ MOST = 27
 
 
 def fenced(**fields: Any) -> tuple[Stage, list[str]]:
-    """Three groups of at most nine nodes each; the second zone refuses launches, so the pool has lent its room."""
+    """Return three groups of at most nine nodes. The second zone refuses launches, so others have its share of max."""
     stage = Stage(**fields)
     names = [f"workers-{zone[-1]}" for zone in ZONES]
     for name, zone in zip(names, ZONES, strict=True):

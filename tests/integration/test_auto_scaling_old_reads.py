@@ -1,4 +1,4 @@
-"""Writes while AWS's reads are old, its terminations do nothing, and others write in the same second."""
+"""Writes while AWS's reads are stale, its terminations do nothing, and others write in the same second."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -69,7 +69,7 @@ def test_old_reads_leave_no_process_suspended_nothing_contested_and_no_replica_l
 
 
 def test_an_order_of_the_autoscaler_in_the_same_second_is_kept() -> None:
-    """It comes after the last read of the plan, and before max falls."""
+    """The order follows the plan's last read, and precedes the lower max."""
     stage, names = outage()
     stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=3)
     ordered: list[str] = []
@@ -161,7 +161,7 @@ def test_a_process_that_a_person_has_suspended_stays_suspended_even_if_reads_do_
 
 
 def test_a_read_that_still_shows_the_suspension_of_the_write_before_is_too_old() -> None:
-    """Its orders would be missing, and its time would be like another writer's."""
+    """It would lack orders, and its time would look like another writer's."""
     stage, names = outage()
     stage.settle()
     stage.api.behavior.become(Behavior(latency=timedelta(seconds=1)))

@@ -1,4 +1,4 @@
-"""Orders where an instance is in service before its node registers, and where its node never does."""
+"""Orders whose instances are in service before their nodes register, or whose nodes never register."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ KINDS = ("plain", "managed")
 
 
 class SlowNodes(PodStage):
-    """Nodes that register some time after their instances are in service, and in dead zones never."""
+    """Nodes register some time after their instances are in service, in dead zones never."""
 
     def __init__(self, *, wait: timedelta = timedelta(seconds=45), **fields: Any) -> None:
         super().__init__(**fields)
@@ -34,7 +34,7 @@ class SlowNodes(PodStage):
             self.launched |= group.instances.keys()
 
     def checks(self, minutes: int) -> None:
-        """Run every 15 seconds, as while pods wait."""
+        """Run every 15 seconds, the interval while pods wait."""
         for _ in range(4 * minutes):
             self.run()
             self.reported |= self.kinds()
@@ -123,7 +123,7 @@ def test_instances_that_never_join_are_replaced_elsewhere_and_reported(kind: str
 
 
 def test_a_single_pod_does_not_wait_for_ever_for_a_zone_that_never_joins() -> None:
-    """While no instance has a node, none is removed. The dead one goes as soon as another zone has a node."""
+    """While no instance has a node, none is removed. The dead one is removed once another zone has a node."""
     stage, _ = make("plain", demand="scale-up")
     stage.dead = {*ZONES}
     stage.deploy("web", 1, cpu="3500m")

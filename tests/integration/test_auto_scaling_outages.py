@@ -1,6 +1,6 @@
-"""Beside cluster-autoscaler on AWS, Evenkeel never ends with fewer nodes than cluster-autoscaler alone, or later.
+"""On AWS, cluster-autoscaler with Evenkeel never ends with fewer nodes than alone, or later.
 
-Alone, it has static bounds that keep PoolMaximum: a third for each zone.
+Alone, it has static bounds: a third of PoolMaximum for each zone.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,15 +21,15 @@ from tests.timed import TimedWorld, Who
 
 PODS, _MAXIMUM = 9, 12
 _ACCOUNT = "123456789012"
-#: the pods appear in the second minute, once Evenkeel has published its bounds and cluster-autoscaler has read them
+#: the pods appear in the second minute, after Evenkeel has published bounds and cluster-autoscaler has read them
 APPEAR, _HORIZON, _SETTLED = 130, 30 * 60, 300
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outage:
-    """Zones that refuse launches, for so many seconds (0: always), and the autoscaler beside them.
+    """Zones that refuse launches for so many seconds (0: always), and the settings of the autoscaler.
 
-    ``suspends``: their groups have Launch suspended instead, so that nothing is refused.
+    ``suspends``: their groups have Launch suspended instead, so that no launch is refused.
     """
 
     zones: int
@@ -41,7 +41,7 @@ class Outage:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The nodes at the end, when there were as many first, and instances in service that were ended."""
+    """The nodes at the end, the second when so many ran first, and ended instances that were in service."""
 
     nodes: int
     after: int
@@ -49,7 +49,7 @@ class Result:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Better is less: more nodes, and as many sooner."""
+        """Return a rank, smaller for better results: more nodes, then sooner."""
         return -self.nodes, self.after
 
 
@@ -82,7 +82,7 @@ class _Play(TimedWorld):
         stage.api.log.listeners.append(self._report)
 
     def _begin(self) -> None:
-        """Let the pods appear, and the outage begin. Calls of Evenkeel take time: the outage ends by the clock."""
+        """Let the pods appear and the outage begin. It ends by the clock, because calls of Evenkeel take time."""
         stage, outage = self.stage, self._outage
         self._autoscaler.demand[("workers", None)] = PODS
         for zone, name in zip(ZONES[: outage.zones], self._names, strict=False):

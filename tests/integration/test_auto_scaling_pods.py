@@ -1,4 +1,4 @@
-"""Pods on Auto Scaling groups from end to end: nodes are ordered for them, and drained before their instances end."""
+"""Pods on Auto Scaling groups end to end: nodes are ordered for them, and drained before their instances end."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ KINDS = ("plain", "managed")
 
 
 def make(kind: str = "plain", nodes: tuple[int, ...] = (1, 1, 1), **fields: object) -> tuple[PodStage, list[str]]:
-    """Groups of one kind in as many zones, whose instances run."""
+    """Return groups of one kind, one per zone, whose instances run."""
     stage, names = PodStage(**fields), []
     for zone, desired in zip(ZONES, nodes, strict=False):
         name = f"workers-{zone[-1]}"
@@ -38,7 +38,7 @@ def running(stage: PodStage, names: list[str]) -> list[int]:
 
 
 def unneeded(kind: str = "plain") -> tuple[PodStage, list[str]]:
-    """Two nodes with two small pods each; one of them has been unneeded for long enough."""
+    """Return two nodes with two small pods each. One node has been unneeded for long enough."""
     stage, names = make(kind, (1, 1))
     stage.deploy("web", 4, cpu="500m")
     stage.minutes(1)
@@ -50,7 +50,7 @@ def unneeded(kind: str = "plain") -> tuple[PodStage, list[str]]:
 
 
 def is_clean(stage: PodStage) -> bool:
-    """Return whether nothing was lost, and nothing of a drain is left."""
+    """Return True if no pod was lost, and no mark of a drain is left."""
     marked = any(state.marked for state in stage.store.load("demo").state.groups.values())
     return not (stage.lost or stage.below or stage.marks() or stage.cordoned() or marked)
 
@@ -95,7 +95,7 @@ def test_a_drain_is_a_cordon_then_evictions_then_the_end_of_the_instance() -> No
 
 
 @pytest.mark.parametrize("behavior", [Behavior, worst])
-@pytest.mark.parametrize("how", [How.AFTER, How.LOST])  # to die before a call is to die after the one before it
+@pytest.mark.parametrize("how", [How.AFTER, How.LOST])  # a death before a call is one after the previous call
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_that_dies_at_any_call_of_a_drain_leaves_nothing_behind(
     kind: str, how: How, behavior: Callable[[], Behavior]
@@ -219,7 +219,7 @@ def test_nodes_of_plain_groups_move_back_after_an_outage() -> None:
 
 
 def waiting(behavior: Behavior) -> tuple[PodStage, list[str]]:
-    """Twelve pods that need a node each, where three nodes run."""
+    """Return three nodes and twelve pods that need a node each."""
     stage, names = PodStage(), [f"workers-{zone[-1]}" for zone in ZONES]
     for name, zone in zip(names, ZONES, strict=True):
         stage.put(name, zone, 0, 1, 30, **{"evenkeel.dev/pool-max": "60"})

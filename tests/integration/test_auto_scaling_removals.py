@@ -1,4 +1,4 @@
-"""Many instances of one group are given back at once: as many as fit one tag in each run, and none twice."""
+"""Many instances of one group are removed at once: as many in each run as fit one tag, and none twice."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,7 +17,7 @@ from tests.stack import Stack
 
 
 def managed(nodes: int, zones: int = 2) -> tuple[Stage, list[str], Stack]:
-    """Managed groups, whose nodes EKS drains."""
+    """Return managed groups, whose nodes EKS drains."""
     stage = Stage(autoscaler="none", dry_run=False, pools=[{"name": "workers", "max": 90}])
     names = [stage.put_managed(f"workers-{zone[-1]}", zone, 0, nodes, 40) for zone in ZONES[:zones]]
     stage.minutes(6)

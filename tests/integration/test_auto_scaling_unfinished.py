@@ -1,4 +1,4 @@
-"""A write to an Auto Scaling group that a run has begun is ended, whatever an operator does before the next run."""
+"""An unfinished write to an Auto Scaling group is finished, whatever an operator does before the next run."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -46,7 +46,7 @@ def suspended(stage: Stage) -> list[str]:
 
 
 def crashes(behavior: Callable[[], Behavior] = Behavior) -> Iterator[tuple[Stage, Stack, str]]:
-    """Each way to kill a run so that it leaves a process suspended."""
+    """Yield each way to kill a run so that it leaves a process suspended."""
     _, _, life = killed(-1, How.BEFORE, behavior())
     for how in (How.BEFORE, How.AFTER):
         for at in range(len(life.steps)):
@@ -56,7 +56,7 @@ def crashes(behavior: Callable[[], Behavior] = Behavior) -> Iterator[tuple[Stage
 
 
 def check(stage: Stage, stack: Stack, minutes: int) -> None:
-    """Check each minute as the schedule does; only what a check requests is run."""
+    """Check each minute as the schedule does, and play the runs that checks request."""
     for _ in range(minutes):
         stage.minutes(1)
         stack.check(["demo"], plenty)
@@ -195,7 +195,7 @@ def test_a_group_that_was_deleted_meanwhile_ends_the_write_too() -> None:
 
 
 def suspend(stage: Stage, name: str) -> None:
-    """Suspend Terminate as a person does while Evenkeel does not run."""
+    """Suspend Terminate as an operator, while Evenkeel does not run."""
     stage.minutes(10)
     stage.api.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["Terminate"])
     stage.minutes(2)
@@ -210,7 +210,7 @@ def replace_group(stage: Stage, name: str) -> None:
 
 
 def suspend_again(stage: Stage, name: str) -> None:
-    """Resume Terminate, as a person does who is notified so, and suspend it later."""
+    """Resume Terminate, as a notified operator does, and suspend it later."""
     stage.api.resume_processes(AutoScalingGroupName=name, ScalingProcesses=["Terminate"])
     stage.minutes(2)
     suspend(stage, name)
@@ -261,7 +261,7 @@ def test_a_run_that_wakes_up_after_its_lease_does_not_end_the_write_of_a_later_r
     stage, _ = outage()
 
     def later() -> None:
-        """The lease ends. A later run lowers a max again, and is killed before it resumes the process."""
+        """End the lease. Play a later run that lowers a max again, and is killed before it resumes the process."""
         (name,) = (name for name in stage.api.groups.by_name if is_unfinished(stage.decision(name)))
         stage.minutes(2)
         stage.api.update_auto_scaling_group(AutoScalingGroupName=name, MaxSize=stage.group(name).maximum + 3)
@@ -281,7 +281,7 @@ def test_a_run_that_wakes_up_after_its_lease_does_not_end_the_write_of_a_later_r
 def kill_before_it_resumes(stage: Stage) -> None:
     """Run once. The run is killed before it resumes a process."""
     life = Life(at=-1, how=How.BEFORE)
-    stage.store._leases.clear()  # the run before has begun its write at its end
+    stage.store._leases.clear()  # the previous run began its write at its end
     stage.clusters.wrap = lambda client: MortalClient(client, life)
     stage.api.before = partial(_kill_at_resume, stage, life)
     with suppress(KilledError):

@@ -1,4 +1,4 @@
-"""Tokens of AWS's issuer, and roles of other accounts, asked for over HTTP as the functions ask."""
+"""Tokens of AWS's issuer and roles of other accounts, requested over HTTP as the functions do."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class TestRoles:
 
     @pytest.fixture(autouse=True)
     def eks(self, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-        """DescribeCluster, and with whose credentials it was asked."""
+        """Fake DescribeCluster, and return its calls with their credentials."""
         made: list[dict[str, Any]] = []
         create = boto3.Session.client
 

@@ -1,4 +1,4 @@
-"""The benches work at the smallest sizes: what they count is right, or they raise."""
+"""The benches work at the smallest sizes. Their counts are right, or they raise."""
 
 import argparse
 import re
@@ -94,7 +94,7 @@ def test_readiness_of_all_is_two_queries_for_each_cluster_and_one_for_all() -> N
 
 
 def test_a_page_is_measured_with_all_that_it_has_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "find_chromium", lambda: None)  # the browser has tests of its own
+    monkeypatch.setattr(pages, "find_chromium", lambda: None)  # the browser has its own tests
     written: list[str] = []
 
     def keep(page: Page) -> str:
@@ -140,7 +140,7 @@ def test_random_worlds_are_the_same_however_often_they_are_played() -> None:
 
 
 def test_plans_and_stored_state_of_random_worlds_are_the_recorded_ones() -> None:
-    """A rule that is changed on purpose changes them: CONTRIBUTING.md says how to renew the recording."""
+    """An intended change of a rule changes them: CONTRIBUTING.md says how to renew the recording."""
     kept = oracle.recorded()
     found = {seed: oracle.digest(oracle.play(seed)[0]) for seed in range(30)}
     assert found == {seed: kept[seed] for seed in found}

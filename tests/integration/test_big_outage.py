@@ -19,7 +19,7 @@ _DEAD = ZONES[:2]
 
 @dataclass
 class Workers:
-    """Parallel tasks in simulated time: the first free worker takes the next one, on a clock of its own."""
+    """Parallel tasks in simulated time: the first free worker, each with its own clock, takes the next one."""
 
     clock: FakeClock
     number: int

@@ -29,7 +29,7 @@ def world() -> Iterator[World]:
 def run(
     folder: Path, api: KubernetesAPI, *arguments: str, command: tuple[str, ...] = ("plan",), **change: Any
 ) -> Result:
-    """The command with a kubeconfig for the cluster; `change` replaces fields of its cluster entry."""
+    """Run the command with a kubeconfig for the cluster. `change` replaces fields of its cluster entry."""
     config = api.kubeconfig("evenkeel")
     config["clusters"][0]["cluster"] |= change
     path = folder / "kubeconfig"
@@ -193,7 +193,7 @@ def test_converge_reads_pods_where_the_file_has_a_workload(
     record.write_text("demand: 'off'\nlevel: converge\n" + workload, encoding="utf-8")
     first = run(tmp_path, api, "--record", str(record), "-o", "json")
     state.write_text(json.dumps(json.loads(first.stdout)["state"]), encoding="utf-8")
-    later = (datetime.now(UTC) + timedelta(hours=2)).isoformat()  # the pool has stood still for long enough
+    later = (datetime.now(UTC) + timedelta(hours=2)).isoformat()  # the pool has not changed for long enough
     api.requests.clear()
     result = run(tmp_path, api, "--record", str(record), "--state", str(state), "--now", later, "-o", "json")
     assert result.exit_code == 0, result.output

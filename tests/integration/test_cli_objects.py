@@ -1,4 +1,4 @@
-"""`evenkeel objects`: a file from which `plan -f` plans what `plan --context` plans."""
+"""`evenkeel objects` writes a file from which `plan -f` makes the plan of `plan --context`."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`evenkeel plan` as a process: what a shell sees. Each costs half a second, so there are few."""
+"""`evenkeel plan` as a process in a shell. Each start takes half a second, so there are few."""
 
 import os
 import shlex
@@ -15,7 +15,7 @@ from sandbox.template import ROOT
 from tests.unit.cli.test_cli import Files, pool_of
 
 SCRIPTS = Path(sys.executable).parent
-PYTHON = shlex.quote(sys.executable)  # a checkout may lie in a folder with a space in its name
+PYTHON = shlex.quote(sys.executable)  # a checkout's folder may have a space in its name
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def python(program: str, *arguments: str, **options: Any) -> subprocess.Complete
 
 
 def shell(arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
-    """`evenkeel` with these arguments and redirections, in a shell."""
+    """Run `evenkeel` with these arguments and redirections in a shell."""
     command = f"{PYTHON} -c 'from evenkeel_cli.main import main; main()' {arguments}"
     return subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60, **options)
 
@@ -78,7 +78,7 @@ def test_a_closed_input_holds_no_object() -> None:
 
 
 def _with_interrupts() -> None:
-    """If the tests run in the background, their processes ignore interrupts, and Evenkeel would ignore them, too."""
+    """Restore the default: in the background, tests ignore interrupts, and Evenkeel would inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -132,7 +132,7 @@ def test_a_reader_that_closes_the_pipe_causes_no_line(command: str, code: int) -
 
 @pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
 def test_kubectls_own_completion_is_left_alone(option: str, tmp_path: Path) -> None:
-    """A script for `kubectl evenkeel` would be one for two commands, of which one is kubectl."""
+    """A completion script for `kubectl evenkeel` would also complete kubectl."""
     program = "import sys; sys.argv[0] = 'kubectl-evenkeel'; from evenkeel_cli.main import main; main()"
     end = python(program, option, "bash", env=os.environ | {"HOME": str(tmp_path)})
     assert (end.returncode, end.stdout, end.stderr.count(b"\n")) == (2, b"", 1)

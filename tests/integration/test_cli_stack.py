@@ -27,7 +27,7 @@ RESOURCE = "machinedeployments.cluster.x-k8s.io"
 
 
 class Shell:
-    """A person with credentials and the name of a stack."""
+    """An operator with credentials and the name of a stack."""
 
     def __init__(self, endpoint: StackEndpoint, folder: Path) -> None:
         self.endpoint = endpoint
@@ -50,7 +50,7 @@ class Shell:
         return found
 
     def fault(self, *arguments: str, stack: str = STACK, code: int = 2, **env: str | None) -> str:
-        """The one line on standard error."""
+        """Return the one line on standard error."""
         result = self.run(*arguments, stack=stack, **env)
         assert (result.exit_code, result.stdout) == (code, ""), result.output
         (line,) = result.stderr.splitlines()
@@ -59,7 +59,7 @@ class Shell:
 
 
 class MovableClock(SystemClock):
-    """The time, and as much of it as a test lets pass at once."""
+    """The system's time, plus what a test adds."""
 
     passed = timedelta()
 
@@ -68,7 +68,7 @@ class MovableClock(SystemClock):
 
 
 class Laptop(Shell):
-    """The same with a real stack behind it, and one cluster that nobody has registered yet."""
+    """The same with a real stack, and one cluster that is not registered yet."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Laptop(Shell):
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    """A stack that answers whatever it is asked."""
+    """Yield a shell with a stack that answers each call."""
     with StackEndpoint(STACK, lambda function, event: {"ok": True, **event, "message": "done", "clusters": []}) as one:
         yield Shell(one, tmp_path)
 
@@ -146,12 +146,12 @@ def test_a_first_deployment_writes_nothing_and_register_switches_one_cluster_on(
     laptop.check()
     assert laptop.patches() == 2
     written = laptop.json("status")["decisions"][0]
-    # One of the zones is as it should be already.
+    # One of the zones needs no write.
     for decision, outcome in ((written, "written"), (recorded, "planned")):
         for name in ("outcome", "result"):
             assert sorted(group.pop(name) for group in decision["pool"]["groups"]) == ["left alone", outcome, outcome]
-    # What a dry run records, what `plan` shows and what is then written is one and the same. Only the timeouts change,
-    # because each run learns from the machines that it sees.
+    # The dry run's record, the output of `plan` and the later writes are equal. Only the timeouts change, because each
+    # run learns from the machines that it reads.
     for shown in (*planned["pools"], recorded["pool"], written["pool"]):
         for field in ("timeouts", "timeoutRules"):
             shown.pop(field, None)
@@ -257,7 +257,7 @@ def test_a_stack_forecasts_without_a_kubeconfig_what_a_context_forecasts(
     assert "s3cret" not in repr(read)
 
 
-#: what each function is asked for
+#: the calls of each function
 ASKED = {
     "WidgetFunction": (
         *("plan --cluster blue", "status", "explain --cluster blue --pool p", "validate", "validate --fix"),
@@ -386,7 +386,7 @@ class TestErrors:
 
 
 class TestFleet:
-    """Files on a laptop, a stack, and a cluster whose API server is asked before anything is stored."""
+    """Files on a laptop, a stack, and a cluster whose API server is called before anything is stored."""
 
     def write(self, laptop: Laptop, **fields: Any) -> str:
         given = json.loads(laptop.record.read_text())
@@ -416,7 +416,7 @@ class TestFleet:
         assert (same.exit_code, same.stdout) == (0, "1 cluster as in the files\n")
 
         other = laptop.folder / "other.yaml"
-        # The same objects under another name: what it wrote, the restore of the first would take for another writer's.
+        # The same objects under another name: the first cluster's restore would take its writes for another writer's.
         as_teal = (laptop.folder / "all.yaml").read_text().replace("id: blue", "id: teal")
         other.write_text(as_teal.replace("dry_run: false", "dry_run: true"))
         assert "dry_run: true" in other.read_text()

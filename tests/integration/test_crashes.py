@@ -33,7 +33,7 @@ from tests.fakes import register_again
 
 @pytest.fixture(scope="module")
 def scene(request: pytest.FixtureRequest) -> Scene:
-    """A scene of the table, to be played again and again."""
+    """Return a scene of the table, which is played many times."""
     name, owner = request.param
     return SCENES[name](owner)
 
@@ -58,14 +58,14 @@ def test_an_undisturbed_run_ends_well(scene: Scene) -> None:
 @on(*(name for name in SCENES if name != "move-beside-ca"))
 @pytest.mark.parametrize("how", [How.AFTER, How.LOST])
 def test_a_death_or_a_lost_answer_at_any_step_does_no_harm(scene: Scene, how: How) -> None:
-    # To die after a step is to die before the next; before the first, nothing has happened.
+    # A death after a step is one before the next; before the first step, nothing has happened.
     assert len(steps_of(scene)) > 5
     assert dying_at_every_step(scene, [how]) == {}
 
 
 @on("move", "growth", "give-back", "named-machine", "unneeded", owners=WRITTEN_DIFFERENTLY)
 def test_a_second_death_at_any_step_of_the_next_run_does_no_harm(scene: Scene) -> None:
-    # The worst place: what is given up has been written, what is taken on has not.
+    # The worst point: the lower replicas have been written, the higher ones have not.
     assert dying_again(scene, max(patches_of(scene))) == {}
 
 
@@ -105,7 +105,7 @@ class TestStuckReplicas:
     @on("move-beside-ca", "release", owners=WRITTEN_DIFFERENTLY)
     @pytest.mark.parametrize("zone", [BUSY, DEAD])
     def test_an_order_of_cluster_autoscaler_meanwhile_is_added_and_nothing_else(self, scene: Scene, zone: str) -> None:
-        """In the failing zone its order is released with the others, or moved."""
+        """In the failing zone, its order is released or moved with the others."""
         added = 0 if zone == DEAD and scene.expected < scene.requested else 1
         wrong = {}
         for at, step in enumerate(steps_of(scene)):
@@ -166,7 +166,7 @@ def dead_after_the_first_patch(scene: Scene) -> Any:
 
 
 class TestRequestedNodes:
-    """Nodes are added or given back on request: once, and whole."""
+    """Nodes are added or removed on request, once and completely."""
 
     @on("growth", "give-back")
     def test_it_is_done_in_one_run_with_an_answer(self, scene: RequestScene) -> None:
@@ -209,7 +209,7 @@ class TestRequestedNodes:
         decisions = [len(played.run().decisions) for _ in range(5)]
         assert decisions[2:] == [0, 0, 0]  # the first run opens the pool to the autoscaler, the second one plans
 
-    @on("growth", owners=OWNERS[1:])  # Gardener's Worker would not let the others take it
+    @on("growth", owners=OWNERS[1:])  # Gardener's Worker would not let the other zones grow
     def test_a_zone_that_is_fenced_between_the_steps_leaves_its_share_to_the_others(self, scene: RequestScene) -> None:
         played = dead_after_the_first_patch(scene)
         grown = next(zone for zone in (DEAD, BUSY, IDLE) if played.replicas()[zone] > scene.replicas()[zone])

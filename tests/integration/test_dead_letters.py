@@ -1,4 +1,4 @@
-"""What docs/operate/runbooks.md says: what lands there, how it is read, and that it can be sent again."""
+"""Dead letters as in docs/operate/runbooks.md: which messages are there, how to read them and to send them again."""
 
 import io
 import json
@@ -31,7 +31,7 @@ EVENT = EVENTS["provisioning-failure-scale-up"]
 
 
 class Functions:
-    """Lambda's client, as far as the program needs one: it calls the handlers of this process."""
+    """The part of Lambda's client that the program needs: it calls the handlers of this process."""
 
     def __init__(self, functions: Callable[[str, Any], Any]) -> None:
         self._functions = functions
@@ -46,7 +46,7 @@ class Functions:
 
 
 class Held:
-    """The queues' client; knows which messages it has received and not deleted."""
+    """The queues' client, which keeps the messages that it has received and not deleted."""
 
     def __init__(self, sqs: Any) -> None:
         self._sqs = sqs
@@ -75,7 +75,7 @@ class Stage(staging.Stage):
 
     @contextmanager
     def without_table(self) -> Iterator[None]:
-        """Nobody answers for the table."""
+        """Let the table not answer."""
 
         def away(**_: Any) -> None:
             raise EndpointConnectionError(endpoint_url="the table")
@@ -111,7 +111,7 @@ class Stage(staging.Stage):
 
 @pytest.fixture
 def stage(deployment: Deployment, functions: InProcess) -> Stage:
-    use_clock(SystemClock())  # the container of this deployment, not of the one before
+    use_clock(SystemClock())  # the container of this deployment, not of the previous one
     return Stage(deployment, functions)
 
 

@@ -20,12 +20,12 @@ _DEMO = (sys.executable, "-m", "sandbox.demo")
 
 
 def _default() -> None:
-    """A test in the background ignores interrupts. A program that it starts would, too."""
+    """Restore the default: a test in the background ignores interrupts, and a program would inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _played(demo: Callable[..., Stage], acts: Sequence[Act], minutes: float) -> tuple[Stage, str]:
-    """The demo after its last act, and its output."""
+    """Return the demo after its last act, and its output."""
     output = StringIO()
     with demo(Console(file=output, width=80), speed=1e9) as stage:
         assert stage.play(acts, minutes) == 0

@@ -1,6 +1,6 @@
-"""Every script of the docs runs as written on the sandbox: `evenkeel` itself, and stand-ins for aws, sam and kubectl.
+"""Every script of the docs runs as written on the sandbox, with `evenkeel` and stand-ins for aws, sam and kubectl.
 
-test_docs_commands.py has the commands of `evenkeel` that show what they print.
+The file test_docs_commands.py has the commands of `evenkeel` that are shown with their output.
 """
 
 import json
@@ -27,7 +27,7 @@ from tests.stand_ins import ECOSYSTEMS, called
 from tests.unit.project.test_docs import PAGES, blocks, by_name
 
 PROGRAMS = re.compile(r"^\s*(?:\$ )?(?:[\w.]*/)*(make|evenkeel|aws|sam|kubectl|ssh-keygen|sha256sum|sed|echo) ", re.M)
-# What does not run here: the beginning of the command, the reason, and the file whose tests are about the same.
+# Commands that do not run here: the beginning, the reason, and the file with tests of the same.
 NOT_RUN = {
     "make setup": ("each target runs it first, also `make test`", "Makefile"),
     "make test": ("it runs this test", "Makefile"),
@@ -68,7 +68,7 @@ def reason(command: str) -> str:
 
 
 def in_sentences(page: Path) -> list[str]:
-    """Return the complete commands in the sentences of a page: they name what they read, and no placeholder."""
+    """Return the complete commands in the sentences of a page: with their inputs, and without placeholders."""
     text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
     found = re.findall(r"`(?:\.venv/bin/)?(evenkeel [a-z][^`]*)`", text)
     whole = re.compile(r"--stack evenkeel|--context [a-z]|-f [a-z]|scenarios/|discover|--forecast [a-z]|--version")
@@ -113,7 +113,7 @@ def world() -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def folder(stack: LocalStack, world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like the repository's, with the files that the scripts take for granted."""
+    """Return a folder like the repository's, with the files that the scripts expect."""
     made = tmp_path_factory.mktemp("repository")
     for name in ("scenarios", "events", "deploy"):
         (made / name).symlink_to(ROOT / name)
@@ -170,7 +170,7 @@ def environment(stack: LocalStack, folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def values(aws: AwsEndpoints, stack: LocalStack) -> dict[str, str]:
-    """What a reader puts in for the words in capitals."""
+    """Return the values for the placeholders in capitals."""
     network = {"subnetIds": ["subnet-1"], "securityGroupIds": []}
     role, tags = "arn:aws:iam::123456789012:role/eks", {"team": "platform"}
     eks = boto3.client("eks", endpoint_url=aws.url, region_name=aws.region, **KEYS)

@@ -1,4 +1,4 @@
-"""Every function may die at each of its requests: the fence of a drill ends, and its report exists."""
+"""If any function dies at any of its requests, the fence of a drill still ends, and its report exists."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DrillScene(Scene):
         CheckClusters(**self._ports(life), dry_run=False, together=sequentially)(("demo",), plenty)
 
     def work(self, life: Life) -> None:
-        """The runs that are requested now. The queue delivers a message again if its run has failed."""
+        """Play the requested runs. The queue delivers a message again if its run has failed."""
         for id, (cluster, reason) in list(self.queue.requests.items()):
             worker(
                 **cast("Any", self._ports(life)), random_bytes=self.chance.randbytes, bus=Mortal(FakeBus(), life, "bus")
@@ -129,7 +129,7 @@ def play(scene: DrillScene, phases: Iterable[Phase], life: Life | None = None) -
 def harmed_scenes(
     scene: S, script: Sequence[Callable[[S, Life], None]], how: How
 ) -> Iterator[tuple[str, S, Sequence[Callable[[S, Life], None]], Life]]:
-    """Yield each request of each phase, the scene before that phase, the phases from it on, and its life's harm."""
+    """Yield each request of each phase, the scene before that phase, the phases from it on, and a faulty life."""
     played = scene.again()
     for number, phase in enumerate(script):
         before, life = played.again(), Life()
@@ -140,7 +140,7 @@ def harmed_scenes(
 
 
 def wrong(scene: DrillScene) -> list[str]:
-    """What is not as it must be after the end of the drill."""
+    """Return the problems left after the end of the drill."""
     stored, reports = scene.memory.load("demo"), scene.reports()
     found = list(scene.faults)
     if scene.is_fenced:
@@ -200,7 +200,7 @@ def test_a_death_or_a_lost_answer_at_any_request_of_any_function_does_no_harm(
 
 @SCENES
 def test_the_fence_ends_by_its_time_alone(scene: DrillScene) -> None:
-    """Every function stays away from the first run on until long after the end: the next run lifts the fence."""
+    """No function runs from the first run until long after the end: the next run lifts the fence."""
     played = scene.again()
     begin(played, Life())
     played.work(Life())

@@ -1,4 +1,4 @@
-"""Where an EKS cluster is, asked of AWS's API as the function asks it: by boto3, wherever AWS_ENDPOINT_URL leads."""
+"""The endpoint of an EKS cluster, requested from AWS's API as the function does: by boto3, at AWS_ENDPOINT_URL."""
 
 import base64
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ AUTHORITY = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
 
 @pytest.fixture
 def eks(aws: AwsEndpoints, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The service, with one cluster; this process asks it by its environment alone."""
+    """Yield the service with one cluster. This process finds it by its environment alone."""
     for name, value in aws.environment().items():
         monkeypatch.setenv(name, value)
     client = aws.client("eks")
@@ -40,7 +40,7 @@ def clusters() -> RecordedClusters:
 
 
 def test_the_endpoint_of_a_cluster_is_the_one_that_aws_names(eks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What moto calls an authority is no certificate.
+    # The authority that moto returns is no certificate.
     with pytest.raises(AccessError, match=rf"cluster {NAME} in eu-central-1: certificateAuthority\.data is not a PEM"):
         clusters().open(record(access=ACCESS), plenty)
     monkeypatch.setattr(eks_access, "pem", lambda data, where: base64.b64decode(AUTHORITY).decode())

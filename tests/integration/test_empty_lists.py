@@ -1,4 +1,4 @@
-"""An API server that answers one list with 200 and no usable items ends nothing: all ends as with whole lists."""
+"""An API server answers one list with 200 and no usable items: the final state is as with complete lists."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ class ListsLife(Life):
     """A life in which one answer to a LIST request is replaced."""
 
     empty: int | None = None  # the number of that list, from 0
-    items: Any = None  # what it says in the place of its objects
+    items: Any = None  # the answer's items instead of its objects
     lists: int = 0
 
     def step(self, name: str, call: Callable[[], Any], lost: Callable[[], Exception]) -> Any:
@@ -57,7 +57,7 @@ def agree(scene: Scene) -> None:
 
 @cache
 def prepared(owner: str) -> Scene:
-    """A scene in which bounds and replicas of ours stand."""
+    """Return a scene with bounds and replicas written by Evenkeel."""
     scene = Scene(owner, incident=False)
     ask(scene, 2, id="first")
     for _ in range(3):
@@ -72,7 +72,7 @@ def asked_for(owner: str, flow: str) -> Scene:
     return scene
 
 
-#: what an operator has asked for, and what of the scene's record that needs
+#: an operator's request, and the record's fields that it needs
 FLOWS: dict[str, Callable[[Scene], None]] = {
     "restore": lambda scene: control(scene, restoring=True),
     "restore of a pool": lambda scene: control(scene, restoring_pools=[POOL]),
@@ -83,7 +83,7 @@ FLOWS: dict[str, Callable[[Scene], None]] = {
 
 
 def end_of(scene: Scene) -> dict[str, Any]:
-    """What the cluster and the table hold."""
+    """Return the contents of the cluster and the table."""
     stored = scene.memory.load("demo")
     said = stored.control
     return {
@@ -100,7 +100,7 @@ def end_of(scene: Scene) -> dict[str, Any]:
 
 
 def play(scene: Scene, run: int = 0, empty: int | None = None, items: Any = None) -> tuple[dict[str, Any], int]:
-    """Return how it ends, and how many lists the named run has asked for."""
+    """Return the final state, and the number of lists that this run has requested."""
     played, lists = scene.again(), 0
     for number in range(_RUNS):
         life = ListsLife(empty=empty if number == run else None, items=items)
@@ -111,7 +111,7 @@ def play(scene: Scene, run: int = 0, empty: int | None = None, items: Any = None
 
 
 def differences(scene: Scene, items: Any) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Every list of the first two runs, and what ended otherwise because of it."""
+    """Yield run, number and effect of each list of the first two runs whose loss changes the final state."""
     expected, _ = play(scene)
     for run in (0, 1):
         _, lists = play(scene, run)

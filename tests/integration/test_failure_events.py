@@ -1,4 +1,4 @@
-"""Failure and zone events on AWS endpoints: the template's rules let them through, the function receives them, once."""
+"""Failure and zone events on AWS endpoints: the template's rules pass them, the function receives each once."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from tests.integration import staging
 from tests.integration.staging import function_of
 
 EVENTS = {name: event for name, event in staging.EVENTS.items() if function_of(name) == "ProvisioningFailureFunction"}
-#: where the events of the folder have just happened
+#: just after the events of the folder
 NOW = datetime(2026, 1, 15, 12, 1, tzinfo=UTC)
 ORDERS = {"demand": "scale-up", "autoscaler": "none", "workload": {"access": {"kind": "same"}}}
 CLUSTERS = {
@@ -39,14 +39,14 @@ GROUPS = {
 
 
 def cluster_of(event: str) -> str:
-    """The cluster that an event of the folder is about, by its file's name."""
+    """Return the cluster of an event of the folder, by its file's name."""
     if event.startswith("provisioning-failure-auto-scaling-"):
         return "demo-eks"
     return "demo-openshift" if "openshift" in event else "demo-cluster-api"
 
 
 class Stage(staging.Stage):
-    """Clusters that are known and away: what is received of them stands in the table."""
+    """Registered clusters that do not answer. Received events are in the table."""
 
     def __init__(self, deployment: Deployment, functions: InProcess, clock: FakeClock) -> None:
         super().__init__(deployment, functions)
@@ -150,7 +150,7 @@ def test_events_of_ours_come_in_by_the_stacks_bus(stage: Stage, name: str) -> No
 
 
 def test_the_rules_let_through_what_is_parsed_and_keep_out_what_is_ignored_on_purpose() -> None:
-    """By moto's matcher of patterns: no emulator, and not AWS either, takes events of aws.* from us."""
+    """This uses moto's matcher of patterns: neither AWS nor an emulator accepts events of aws.* from a test."""
     events = Template().functions()["ProvisioningFailureFunction"].events.values()
     patterns = [EventPattern.load(json.dumps(one["Properties"]["Pattern"])) for one in events]
 
@@ -165,5 +165,5 @@ def test_the_rules_let_through_what_is_parsed_and_keep_out_what_is_ignored_on_pu
             assert passes(event) == (0 if isinstance(read_event(event), Ignored) else 1), kind
     launched = deepcopy(EVENTS["provisioning-failure-cloudtrail-run-instances"])
     del launched["detail"]["errorCode"]
-    assert passes(launched) == 0  # every machine that comes would be paid for
+    assert passes(launched) == 0  # each new machine would cost an event
     assert passes({**EVENTS["provisioning-failure-kubernetes-event"], "detail": {"type": "Normal"}}) == 0

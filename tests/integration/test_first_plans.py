@@ -1,4 +1,4 @@
-"""A first plan for clusters as their installers make them: at once, or after the lines that `plan` proposes."""
+"""First plans for clusters as their installers make them: at once, or after the lines that `plan` proposes."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ _CPU = {f"{_MAPI}/vCPU": "4", f"{_MAPI}/memoryMb": "16384", f"{_MAPI}/GPU": "0"}
 
 
 def of_capi(provider: str, zones: Sequence[str], *, named: Sequence[str] = (), zoned: bool = True) -> Iterator[Json]:
-    """MachineDeployments as templates of Cluster API's providers make them, with the autoscaler's bounds."""
+    """Yield MachineDeployments as templates of Cluster API's providers make them, with the autoscaler's bounds."""
     for name, zone in zip(named or zones, zones, strict=True):
         reference = {
             "apiGroup": f"infrastructure.{_CAPI}",
@@ -48,7 +48,7 @@ def of_capi(provider: str, zones: Sequence[str], *, named: Sequence[str] = (), z
 
 
 def pools(provider: str, *, zoned: bool) -> Iterator[Json]:
-    """MachinePools. A managed node group has its zones in its AWSManagedMachinePool only."""
+    """Yield MachinePools. A managed node group has its zones in its AWSManagedMachinePool only."""
     for zone in _AWS:
         reference = {"apiGroup": f"infrastructure.{_CAPI}", "kind": provider, "name": f"blue-mp-{zone}"}
         ids = [f"aws:///{zone}/i-{number}" for number in "12"]
@@ -68,7 +68,7 @@ def pools(provider: str, *, zoned: bool) -> Iterator[Json]:
 
 
 def of_openshift(values: Sequence[Json], names: Sequence[str]) -> Iterator[Json]:
-    """MachineSets of openshift-install, without a MachineAutoscaler, and their Machines."""
+    """Yield MachineSets of openshift-install, without a MachineAutoscaler, and their Machines."""
     for value, name, zone in zip(values, names, _AWS, strict=True):
         labels = {f"{_MAPI}/cluster-api-cluster": "demo-x7k2p", f"{_MAPI}/cluster-api-machineset": f"demo-x7k2p-{name}"}
         place = {"namespace": "openshift-machine-api", "labels": labels}
@@ -97,7 +97,7 @@ def of_openshift(values: Sequence[Json], names: Sequence[str]) -> Iterator[Json]
 
 _ON_AWS = [{"kind": "AWSMachineProviderConfig", "placement": {"availabilityZone": zone}} for zone in _AWS]
 _ON_VSPHERE = [{"kind": "VSphereMachineProviderSpec", "numCPUs": 4, "memoryMiB": 16384}] * 3
-# CAPA reports what a machine of a template has. Other providers do not.
+# CAPA reports the capacity of a template's machine. Other providers do not.
 _TEMPLATES: list[Json] = [
     {
         "apiVersion": f"infrastructure.{_CAPI}/v1beta2",
@@ -126,7 +126,7 @@ _PRINTS_WORDS = "kubectl() { for word; do printf '%s\\0' \"$word\"; done; printf
 
 
 def pasted(line: str) -> Iterator[tuple[str, str, str, list[str], dict[str, str]]]:
-    """What a proposed line runs in a shell: verb, resource, namespace, names and values of each call of kubectl."""
+    """Yield verb, resource, namespace, names and values of each call of kubectl in a proposed line."""
     printed = subprocess.check_output(["sh", "-c", _PRINTS_WORDS + line], text=True)
     for call in printed.removesuffix("\n\0").split("\n\0"):
         words = [word for word in call.split("\0") if word and word != "--overwrite"]
@@ -178,7 +178,7 @@ def test_an_installed_cluster_has_a_plan_at_once_or_after_the_proposed_lines(ins
 
 
 def without_bounds(items: Iterable[Json], pool: str) -> list[Json]:
-    """The objects as those of another pool."""
+    """Return the objects as those of another pool."""
     renamed = json.loads(json.dumps([*items]).replace("blue-m", f"{pool}-m"))
     for item in renamed:
         item["metadata"]["annotations"] = {}

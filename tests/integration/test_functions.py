@@ -1,4 +1,4 @@
-"""The four functions through the template's own wiring: schedule, rules and queues lead to handlers and clusters."""
+"""The four functions as the template connects them: schedule, rules and queues lead to handlers and clusters."""
 
 import io
 import json
@@ -35,13 +35,13 @@ class Stage(staging.Stage):
         return f"evenkeel/{self.deployment.stack}-{name}"
 
     def put_secret(self, name: str, text: str) -> None:
-        """Another secret in the place of the one that was registered."""
+        """Replace the secret of the registered cluster."""
         self.deployment.aws.client("secretsmanager").put_secret_value(SecretId=self.secret(name), SecretString=text)
 
     def register(self, *names: str, **fields: Any) -> None:
         for name in names or tuple(self.world.clusters):
             self.register_cluster(name, self.world.clusters[name], **fields)
-        self.take("RebalanceQueue")  # registering asks for a first check of its own
+        self.take("RebalanceQueue")  # registering requests a first check
 
     def delayed(self, queue: str) -> int:
         name = "ApproximateNumberOfMessagesDelayed"
@@ -52,7 +52,7 @@ class Stage(staging.Stage):
         return patches(self.world.clusters[name])
 
     def maxima(self, name: str) -> list[int | None]:
-        """The published max per zone; of a MachineAutoscaler where it is the owner."""
+        """Return the published max per zone, from the MachineAutoscaler if it is the owner."""
         cluster = self.world.clusters[name]
         if name == "openshift":
             scalers = cluster.store.list("machineautoscalers.autoscaling.openshift.io")
@@ -60,24 +60,24 @@ class Stage(staging.Stage):
         return [view.maximum for view in cluster.groups()]
 
     def published(self, cause: str = "") -> list[dict[str, Any]]:
-        """Decision events so far, to the first that has this in its cause."""
+        """Return the decision events up to the first that has this in its cause."""
         return self.receive(self.decisions, lambda event: cause in event["detail"].get("cause", ""))
 
     def fail(self, name: str, zone: str, **fields: Any) -> dict[str, Any]:
-        """A launch in that zone fails, and an event reports it; its detail."""
+        """Let a launch in that zone fail, report it by an event, and return its detail."""
         return self.report_failure(name, self.world.clusters[name], zone, datetime.now(UTC), **fields)
 
 
 @pytest.fixture
 def staged(aws: AwsEndpoints) -> Iterator[Callable[..., Stage]]:
-    """Makes the stage, with the template's parameters; one per test."""
+    """Yield a function that makes the test's stage, with the template's parameters."""
     with ExitStack() as stack:
 
         def made(dry_run: bool = False, clusters: tuple[str, ...] = tuple(UNEVEN), *, dashboard: bool = False) -> Stage:
             world = World(clusters=clusters, pools=UNEVEN, clock=lambda: datetime.now(UTC), settings=None)
             stack.enter_context(world)
             for name in set(clusters) & {"gardener"}:
-                # A Worker's shares are what we publish for an uneven pool as well, so one zone has something else.
+                # Evenkeel also publishes a Worker's shares for an uneven pool, so one zone gets other bounds.
                 cluster = world.clusters[name]
                 resource = cluster.controllers.resource("machinedeployments")
                 other = {"metadata": {"annotations": {FLAVOURS[name].max_key: "3"}}}
@@ -226,7 +226,7 @@ def test_a_failure_event_fences_its_group_within_one_message(stage: Stage, name:
     events = [event["detail"] for event in stage.published(cause) if event["detail"].get("cause") == cause]
     states = {group["zone"]: group["state"] for event in events for group in event["pool"]["groups"]}
     assert states == {"eu-central-1a": "healthy", "eu-central-1b": "fenced", "eu-central-1c": "healthy"}
-    # An event cannot bring an endpoint or a credential along.
+    # An event cannot contain an endpoint or a credential.
     assert stored.record.access.model_dump()["secret"] == stage.secret(name)
     assert "attacker" not in stage.log.getvalue()
 
@@ -302,7 +302,7 @@ class TestOneClusterIsNotAnother:
         assert stage.patches("gardener") == 0
         for name in ("cluster-api", "openshift"):
             assert sum(maximum or 0 for maximum in stage.maxima(name)) == 12
-        if incident == "lease":  # tried as often as the queue says, then put aside
+        if incident == "lease":  # tried as often as the queue says, then in the dead-letter queue
             (dead,) = stage.take("DeadLetters")
             assert json.loads(dead["Body"])["cluster"] == "gardener"
         else:
@@ -348,7 +348,7 @@ def metric_lines(stage: Stage) -> list[dict[str, Any]]:
 
 
 def sent(stage: Stage) -> set[str]:
-    """The metrics that CloudWatch takes from the log, and bills."""
+    """Return the metrics that CloudWatch takes from the log, and bills."""
     directives = [directive for line in metric_lines(stage) for directive in line["_aws"]["CloudWatchMetrics"]]
     return {metric["Name"] for directive in directives for metric in directive["Metrics"]}
 
@@ -380,7 +380,7 @@ def test_without_a_dashboard_metrics_without_an_alarm_are_only_in_the_log(stage:
 def test_every_event_of_the_events_folder_is_answered(staged: Callable[..., Stage]) -> None:
     stage = staged(clusters=())
     optional = {name for name in EVENTS if function_of(name) not in stage.deployment.template.functions()}
-    assert optional == {"notify", "status-page-schedule"}  # they have tests of their own
+    assert optional == {"notify", "status-page-schedule"}  # they have their own tests
     for name in sorted(EVENTS.keys() - optional):
         answer = stage.call(function_of(name), EVENTS[name])
         text = answer if isinstance(answer, str) else answer.get("message", answer.get("batchItemFailures"))

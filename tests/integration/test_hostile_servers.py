@@ -1,4 +1,4 @@
-"""API servers that mean harm, on this machine: each costs a check its time and no more, and no memory."""
+"""Hostile local API servers: each costs a check at most its time limit, and no memory."""
 
 import gzip
 import json
@@ -18,13 +18,13 @@ from evenkeel.bootstrap import SystemClock
 from tests.fakes import record
 from tests.tls_server import TOKEN, Answer, kubeconfig_for, serving
 
-#: of a check in these tests, in place of eight seconds; and what may come on top of it on a busy machine
+#: seconds of a check in these tests, instead of eight, and the extra time allowed on a busy machine
 SECONDS, SLACK = 0.6, 2.0
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
 def drip(connection: socket.socket, pieces: Iterator[bytes]) -> None:
-    """A piece every 50 ms: each read has an answer long before its own time is over."""
+    """Send a piece every 50 ms, so that no single read times out."""
     for piece in pieces:
         connection.sendall(piece)
         time.sleep(0.05)
@@ -42,7 +42,7 @@ def without_end(piece: bytes) -> Iterator[bytes]:
 
 
 def gigabytes() -> bytes:
-    """Two of them, of zeros, in two megabytes."""
+    """Return two gigabytes of zeros, compressed to two megabytes."""
     packer = zlib.compressobj(9, wbits=31)
     first, again = (packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
     return first + again * 2047
@@ -56,7 +56,7 @@ def page(number: int) -> bytes:
 
 
 def pages(connection: socket.socket, _: bytes) -> None:
-    """A page every 50 ms: the time of the check ends before its limit of bytes is reached, however fast it reads."""
+    """Send a page every 50 ms: the check's time limit comes before its limit of bytes, however fast it reads."""
     drip(connection, (page(number) for number in range(100_000) if not number or connection.recv(65536)))
 
 
@@ -87,7 +87,7 @@ BOMBS: dict[str, Answer] = {
 
 
 def preview_of(url: str, *, allow_loopback: bool = True, **how: bool) -> tuple[str, float]:
-    """Why the cluster there is not checked, and after how many seconds that is known."""
+    """Return why the cluster there is not checked, and after how many seconds."""
     text = kubeconfig_for(url)
     clusters = RecordedClusters(
         session=None, secret=lambda *_: text, clock=SystemClock(), allow_loopback=allow_loopback

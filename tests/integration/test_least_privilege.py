@@ -1,4 +1,4 @@
-"""What the functions do in a cluster, and in AWS, is what the manifests and the roles grant, and no more."""
+"""The manifests and roles grant exactly the requests that the functions send to a cluster and to AWS."""
 
 import io
 from collections.abc import Iterator
@@ -41,20 +41,20 @@ def _bucket_of_pages(aws: AwsEndpoints) -> Iterator[None]:
 
 @pytest.fixture
 def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
-    """As everywhere, with the prefix that the tests' secrets have, and with the page."""
+    """Yield a stack with the prefix of the tests' secrets, and with the page."""
     with aws.deploy(parameters={"DryRun": "false", "SecretPrefix": "evenkeel/", "PageBucket": "pages"}) as made:
         yield made
 
 
 @pytest.fixture
 def functions(deployment: Deployment) -> Iterator[Recorded]:
-    """The handlers; what they ask of AWS is recorded."""
+    """Yield the handlers; their requests to AWS are recorded."""
     with Recorded(deployment, log=io.StringIO()) as handlers:
         yield handlers
 
 
 class Stage(staging.Stage):
-    """Three clusters that Evenkeel reaches as the user that rbac.yaml describes, watched by the admission policy."""
+    """Three clusters that Evenkeel reaches as the user of rbac.yaml, with the admission policy."""
 
     def __init__(self, world: World, clock: FakeClock, deployment: Deployment, functions: Recorded) -> None:
         super().__init__(deployment, functions)
@@ -66,11 +66,11 @@ class Stage(staging.Stage):
             self.register_cluster(name, cluster, dry_run=False)
 
     def fail(self, cluster: str) -> None:
-        """What an exporter in the cluster puts on the bus when no machine can be had in ZONE."""
+        """Put the event on the bus that an exporter in the cluster sends when ZONE has no machines."""
         self.report_failure(cluster, self.world.clusters[cluster], ZONE, self.clock.now())
 
     def pass_minutes(self, minutes: int) -> None:
-        """Autoscalers and controllers every ten seconds, a scan every minute."""
+        """Play autoscalers and controllers every ten seconds, and a scan every minute."""
         for _ in range(minutes):
             for _ in range(6):
                 self.clock.sleep(10)
@@ -183,7 +183,7 @@ def test_drills_need_nothing_beyond_the_roles(stage: Stage) -> None:
             answer = stage.functions("OperatorFunction", {**drill, "zone": ZONE, **who, **more})
             assert answer["ok"], answer
         stage.pass_minutes(1)
-        if how == "time":  # pods come while the zone is fenced
+        if how == "time":  # pods appear while the zone is fenced
             stage.world.set_demand(cluster, "workers", 9)
         stage.pass_minutes(2)
         assert stage.functions("WidgetFunction", drill)["drill"]["state"] == "open"
@@ -278,7 +278,7 @@ def test_what_that_function_could_add_to_a_record_is_never_read(stage: Stage) ->
     stage.deployment.aws.client("dynamodb").update_item(**call)
     after = stage.operator("status", "cluster-api")
     assert {**after, "now": None} == {**before, "now": None}
-    assert stage.operator("pause", "cluster-api")["ok"]  # and its version is still the one that counts
+    assert stage.operator("pause", "cluster-api")["ok"]  # and its version is still the valid one
 
 
 def test_the_worker_deletes_on_the_version_of_an_events_item_and_the_admin_items_of_a_cluster(
@@ -461,7 +461,7 @@ def test_the_page_writes_its_own_object_and_reads_no_cluster_or_secret(deploymen
         assert not permissions.allows(request_of(deployment, service, operation, params)), operation
 
 
-#: what each function may do with items of each partition: q(uery), b(atch get), g(et), p(ut), u(pdate), d(elete)
+#: each function's rights on items of each partition: q(uery), b(atch get), g(et), p(ut), u(pdate), d(elete)
 MAY = {
     "ScanFunction": {"DUE#0": "q", "CHECKED": "q"},
     "CheckFunction": {"CLUSTER#blue": "qb", "CHECKED": "p"},
@@ -526,7 +526,7 @@ def test_writes_of_some_attributes_are_allowed_for_clusters_alone(deployment: De
             assert not permissions.allows(request), (partition, operation)
 
 
-#: the policies for people, and what a person with each may ask for
+#: the policies for operators, and the actions that each allows
 PEOPLE = {"ReaderPolicy": Right.READ, "OperatorPolicy": Right.WRITE, "AdminPolicy": Right.ADMINISTER}
 
 

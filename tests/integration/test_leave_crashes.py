@@ -1,4 +1,4 @@
-"""Every function may die at each of its requests: the nodes leave the zone, and none goes before its successor runs."""
+"""If any function dies at any request, the nodes still leave the zone, none before its successor runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACK = {"action": "leave-zone", "cluster": "demo", "back": True, "by": "jane"}
 
 
 class LeaveScene(ConvergingScene):
-    """A quiet cluster of three zones that may be written, and a stack of three functions."""
+    """A quiet cluster of three writable zones, and a stack of three functions."""
 
     _ports, ask, check, work = DrillScene._ports, DrillScene.ask, DrillScene.check, DrillScene.work
 
@@ -63,7 +63,7 @@ def play(scene: LeaveScene, phases: Iterable[Phase], life: Life | None = None) -
 
 
 def wrong(scene: LeaveScene, name: str) -> list[str]:
-    """What is not as it must be in the end."""
+    """Return the problems that are left."""
     stored, found = scene.memory.load("demo"), list(scene.faults)
     replicas, _, maximum = scene.sizes()[IDLE]
     if name == "left" and (replicas > 0 or maximum > 1):

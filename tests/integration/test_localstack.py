@@ -24,13 +24,13 @@ pytestmark = [
 
 
 def _with_interrupts() -> None:
-    """If the tests run in the background, their processes ignore interrupts, and the stack would never end."""
+    """Restore the default: in the background, tests ignore interrupts, and the stack would never end."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
 def stack() -> Iterator[None]:
-    """`make localstack`, as in the first terminal."""
+    """Run `make localstack`, as in the first terminal."""
     VARIABLES.unlink(missing_ok=True)
     command = ["make", "localstack"]
     with subprocess.Popen(

@@ -1,11 +1,11 @@
-"""A bad night: forty simulated clusters on one stack, and what their operator sees at three in the morning.
+"""A bad night: forty simulated clusters on one stack, and their operator's screens at three in the morning.
 
-`python -m tests.integration.test_night` walks it and writes docs/operate/night.md and its pictures. The test walks it
-again and compares.
+The command `python -m tests.integration.test_night` plays it and writes docs/operate/night.md and its pictures. The
+test plays it again and compares.
 
 The clusters are the sandbox's: machine controllers, autoscalers, pods and API servers, read and written by the real
 adapter without a network in between. The functions are the real use cases, the command line is the real one. Time is
-virtual, and whatever has a name by chance has it from a seed.
+virtual, and random names have a fixed seed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ STACK = "evenkeel"
 THREE = datetime(2026, 1, 31, 3, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 COLUMNS = 80
-#: makes rich take standard output for a terminal of 80 columns without colours
+#: lets rich treat standard output as a terminal of 80 columns without colours
 _TERMINAL = {"FORCE_COLOR": "1", "TERM": "dumb", "COLUMNS": str(COLUMNS)}
 _BEGIN = THREE - 40 * MINUTE
 _OUT = "euc1-az2"
@@ -66,7 +66,7 @@ _APP = {"app": "shop"}
 
 
 def _zone_ids(first: int) -> dict[str, str]:
-    """AWS's ids of the zones in one account: each account has the names in an order of its own."""
+    """Return AWS's zone ids by zone of one account: each account has the names in another order."""
     return {f"euc1-az{1 + (first + place) % 3}": zone for place, zone in enumerate(ZONES)}
 
 
@@ -75,7 +75,7 @@ Act = Callable[["Member"], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What is particular about a cluster. ``acts`` happen in it by the minute, ``always`` at every step."""
+    """The setup of one cluster. ``acts`` are by minute, ``always`` acts at every step."""
 
     ecosystem: str = "cluster-api"  # a key of ECOSYSTEMS
     replicas: tuple[int, int, int] = (2, 2, 2)
@@ -84,11 +84,11 @@ class Setup:
     timing: Timing = field(default_factory=Timing)
     acts: Mapping[int, Act] = field(default_factory=dict)
     always: Act | None = None
-    lives: bool = False  # something happens in it without an act
+    lives: bool = False  # it changes without an act
 
 
 class Member(ClusterObjects):
-    """One of the forty."""
+    """One of the forty clusters."""
 
     def __init__(self, name: str, account: int, clock: FakeClock, about: Setup) -> None:
         pool = Pool(name=POOL, minimum=3, maximum=about.maximum, replicas=about.replicas)
@@ -104,11 +104,11 @@ class Member(ClusterObjects):
         super().__init__(self.cluster)
         self.name, self.account, self.about = name, account, about
         self.lives = about.lives or bool(about.acts or about.always)
-        self.error: EvenkeelError | None = None  # in the place of an answer
+        self.error: EvenkeelError | None = None  # instead of an answer
 
     @property
     def zone(self) -> str:
-        """The zone that is out, as its account calls it."""
+        """Return the failing zone, by its name in the account."""
         return _zone_ids(self.account)[_OUT]
 
     def step(self) -> None:
@@ -117,7 +117,7 @@ class Member(ClusterObjects):
         self.cluster.step(self.clock.at)
 
 
-# ---------------------------------------------------------------- what happens to whom
+# ---------------------------------------------------------------- events of clusters
 
 
 def _want(pods: int, zone: str | None = None) -> Callable[[Member], None]:
@@ -125,7 +125,7 @@ def _want(pods: int, zone: str | None = None) -> Callable[[Member], None]:
 
 
 def _exhaust(one: Member) -> None:
-    """No zone has a machine of that type left; the one that is out is the first to have some again."""
+    """Exhaust the machine type in all zones. The failing zone is the first to recover."""
     for zone in ZONES:
         one.cloud.exhaust_zone(zone)
     _want(20)(one)
@@ -137,7 +137,7 @@ def _quota(one: Member) -> None:
 
 
 def _bound(one: Member) -> None:
-    """Pods whose volumes are in the zone that is out."""
+    """Create pods whose volumes are in the failing zone."""
     one.cloud.exhaust_zone(one.zone)
     _want(5, one.zone)(one)
 
@@ -190,7 +190,7 @@ def _refuse(one: Member) -> None:
 def _deploy(
     pods: int, budget: int | None = None, selector: Mapping[str, str] | None = None
 ) -> Callable[[Member], None]:
-    """A Deployment of which three pods fill a node, and as many as its budget says may be missing."""
+    """Create a Deployment whose pods fill a node by threes, and its disruption budget."""
 
     def deploy(one: Member) -> None:
         container = {"name": "shop", "image": "registry.example/shop", "resources": {"requests": {"cpu": "1200m"}}}
@@ -207,7 +207,7 @@ def _deploy(
 
 
 def _label_by_hand(one: Member) -> None:
-    """One node is given a label that no other node gets, and pods ask for it."""
+    """Give one node a label that no other node gets, and create pods that select it."""
     nodes = one.objects.list("nodes")
     node = next(each["metadata"] for each in nodes if each["metadata"]["labels"][_ZONE] != one.zone)
     one.objects.patch("nodes", "", node["name"], {"metadata": {"labels": _FAST}}, manager="kubectl")
@@ -215,7 +215,7 @@ def _label_by_hand(one: Member) -> None:
 
 
 def _renew(one: Member) -> None:
-    """A cluster-autoscaler that was started beside us."""
+    """Start a cluster-autoscaler next to Evenkeel."""
     at = one.clock.at.strftime("%Y-%m-%d %H:%M:%S.000000 +0000 UTC")
     metadata = {"annotations": {"cluster-autoscaler.kubernetes.io/last-updated": at}}
     store, where = one.objects, ("configmaps", "kube-system", "cluster-autoscaler-status")
@@ -227,7 +227,7 @@ def _renew(one: Member) -> None:
 
 
 def _break(*zones: str) -> Callable[[Member], None]:
-    """The nodes of these zones are not Ready any more."""
+    """Return an act: the nodes of these zones become not Ready."""
 
     def nodes_break(one: Member) -> None:
         for zone in zones:
@@ -241,15 +241,15 @@ def _delete_a_machine(one: Member) -> None:
 
 
 _ZONE, _FAST = "topology.kubernetes.io/zone", {"disk": "fast"}
-_HOLD = {"on_failure": "hold"}  # its pods cannot go elsewhere
+_HOLD = {"on_failure": "hold"}  # its pods cannot run elsewhere
 _PODS = {"autoscaler": "none", "workload": {"access": {"kind": "same"}}}
 _ACTS: Mapping[str, Mapping[str, Any]] = {
-    # what the zone's outage has to do with
+    # caused by the zone's outage
     "shop-3": {"replicas": (4, 4, 4), "maximum": 24, "acts": {-25: _exhaust}},
     "data-2": {"record": _HOLD, "acts": {-22: _bound}},
     "pay-4": {"ecosystem": "gardener", "record": _HOLD, "acts": {-24: _bound}},
     "web-5": {"ecosystem": "openshift", "record": _HOLD, "acts": {-19: _bound}},
-    # what it has not
+    # not caused by it
     "ml-1": {"replicas": (3, 3, 3), "maximum": 18, "acts": {-37: _quota}},
     "web-1": {"acts": {-16: _unauthorized}},
     "data-6": {"record": {"provision_timeout": 600}, "acts": {-21: _never_join}},
@@ -321,7 +321,7 @@ def _members(clock: FakeClock) -> dict[str, Member]:
 
 @dataclass(frozen=True)
 class _Clusters:
-    """Opens all of them."""
+    """Opens all clusters."""
 
     members: Mapping[str, Member]
 
@@ -348,7 +348,7 @@ class _Clusters:
 
 
 class Night:
-    """The forty and their stack, minute by minute, up to three o'clock."""
+    """The forty clusters and their stack, minute by minute, up to three o'clock."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(_BEGIN)
@@ -374,7 +374,7 @@ class Night:
         register(self.store, one.name, zone_ids=_zone_ids(one.account), **fields)
 
     def minute(self) -> None:
-        """What lives, lives; then the schedule fires, and what is asked for is done."""
+        """Play a minute of the clusters that change, then the schedule, then the requests in the queues."""
         at = round((self.clock.at - THREE) / MINUTE)
         self.timetable.happen(at)
         for _ in range(3):
@@ -388,7 +388,7 @@ class Night:
         self.work()
 
     def work(self) -> None:
-        """What has been asked of the queues."""
+        """Handle all messages of the queues."""
         queue = self.stack.queue
         alone, queue.checks[:] = list(queue.checks), []
         for chunk in alone:
@@ -400,7 +400,7 @@ class Night:
 
     # ---------------------------------------------------------------- the operator on call
     def ask(self, stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
-        """What the function answers; the queues are worked off after it."""
+        """Return the function's answer, after handling the queues."""
         assert stack == STACK
         try:
             who = {} if right_needed(event) is Right.READ else {"by": CALLER}
@@ -412,7 +412,7 @@ class Night:
         return reported
 
     def type(self, command: str) -> str:
-        """A command, and the screen of a terminal of 80 columns after it."""
+        """Run a command, and return the screen of a terminal of 80 columns after it."""
         with patch.object(stack_client, "ask", self.ask), TemporaryDirectory() as folder, chdir(folder):
             result = CliRunner().invoke(app, shlex.split(command)[1:], env=_TERMINAL)
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
@@ -420,7 +420,7 @@ class Night:
         return f"$ {command}\n{result.output}"
 
     def outage_ends(self) -> None:
-        """The zone has machines again, for everybody."""
+        """Give the zone machines again, in all clusters."""
         for one in self.members.values():
             for zone in (one.zone, *(ZONES if one.name == _EXHAUSTED else ())):
                 one.cloud.restore_zone(zone)
@@ -438,7 +438,7 @@ _FENCE = f"evenkeel fence-zone --stack {STACK} --zone-id {_OUT} --selector env=p
 
 @dataclass(frozen=True)
 class Step:
-    """What one types, after so many minutes or something that happens, and why."""
+    """A command to type, after so many minutes or an act, and why."""
 
     title: str
     says: Sequence[str]
@@ -492,7 +492,7 @@ STEPS = (
 
 
 def walk(night: Night) -> Iterator[tuple[Step, str]]:
-    """Every step, and the screen after it."""
+    """Yield every step, and the screen after it."""
     for step in STEPS:
         step.happens(night)
         for _ in range(step.minutes):
@@ -510,7 +510,7 @@ def pages(screens: Sequence[tuple[Step, str]]) -> dict[str, str]:
 
 
 def _starts(line: str) -> range:
-    """Where a terminal begins a new line."""
+    """Return the columns at which a terminal may begin a new line."""
     return range(0, max(1, len(line.rstrip())), COLUMNS)
 
 
@@ -529,7 +529,7 @@ The [status page](status.md), and [its widget](../pictures/night-widget.png)."""
 
 
 def draw(answer: Mapping[str, Any], at: datetime) -> None:
-    """The pictures of the night: the page, and the widget of a dashboard."""
+    """Draw the pictures of the night: the page, and the widget of a dashboard."""
     fleet = page_of_status(answer, f"answer of stack {STACK}", at)
     widget = f"<!DOCTYPE html><body style='margin:0'>{fragment(fleet, Theme.DARK)}</body>"
     with Chromium() as browser:
@@ -538,7 +538,7 @@ def draw(answer: Mapping[str, Any], at: datetime) -> None:
 
 
 def main() -> None:
-    logging.disable()  # of the functions: what they log is not on the screen
+    logging.disable()  # the functions' log is not on the screen
     night = Night()
     draw(night.status(), night.clock.at)
     for name, text in pages(list(walk(night))).items():
@@ -564,7 +564,7 @@ def test_the_night_is_as_the_docs_show_it() -> None:
     assert {cause["title"] for cause in reported["causes"]} >= {"unreachable"}
     assert kinds.count(IncidentKind.UNREACHABLE) == 3
     before = {cluster["cluster"] for cluster in is_failing}
-    for cluster in is_failing:  # is said to be well nowhere else
+    for cluster in is_failing:  # is nowhere else shown as healthy
         explained = night.ask(STACK, {"action": "explain", "cluster": cluster["cluster"]})
         known = {incident["kind"] for incident in explained["incidents"]}
         assert known >= {incident["kind"] for incident in cluster["incidents"]}

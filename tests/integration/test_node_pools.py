@@ -1,4 +1,4 @@
-"""HyperShift's NodePools as writers: real use case, real adapter, an operator that does what NodePools say at once."""
+"""HyperShift's NodePools as writers: real use case and adapter, and an operator that reconciles NodePools at once."""
 
 import functools
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def patches(life: Life, plural: str) -> int:
 
 
 def watch_writes(found: Scene) -> list[Object]:
-    """The NodePool of the dead zone after each of our patches to it that has changed it."""
+    """Return the dead zone's NodePool after each patch of Evenkeel that has changed it."""
     written: list[Object] = []
 
     def note(request: Any) -> None:
@@ -91,7 +91,7 @@ class TestRelease:
 class TestRace:
     @pytest.mark.parametrize("owner", ["hypershift", "hypershift-pinned", "openshift", "cluster-class"])
     def test_a_max_is_not_lowered_below_an_order_between_check_and_patch(self, owner: str) -> None:
-        """The order goes through right before the scalable is seen once more."""
+        """The order is written right before the scalable is read again."""
         found = played(owner, stuck=1)
         steps, name = steps_of(found), found.name_of(DEAD)
         last = max(at for at, step in enumerate(steps) if step.startswith("GET") and step.endswith(f"/{name}"))

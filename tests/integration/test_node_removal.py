@@ -1,4 +1,4 @@
-"""Which machines go: exactly those that were marked, never a preserved one, and no mark stays on one that lives."""
+"""Removals: exactly the marked machines are removed, never a preserved one, and no mark stays on a remaining one."""
 
 import json
 from collections.abc import Callable
@@ -118,7 +118,7 @@ class TestMarks:
 
     @staticmethod
     def with_a_left_mark(quiet: Scene) -> tuple[Scene, str]:
-        """A zone of four nodes, and the oldest machine there, which a worker marked before it died."""
+        """Return a zone of four nodes, and its oldest machine, which a worker marked before it died."""
         scene = quiet.again()
         scene.grow(BUSY, 4)
         scene.settle()
@@ -166,13 +166,13 @@ class TestMarks:
         assert len(by_age) == 4
         sick = _make_sick(scene, by_age[0])
         restore_zone(scene, BUSY, 2)
-        # An OpenShift Machine does not say how its node is.
+        # An OpenShift Machine does not report its node's health.
         assert set(by_age) - set(scene.oldest(BUSY)) == {by_age[3], by_age[0] if sick else by_age[2]}
         assert scene.marks() == []
 
 
 def _make_sick(scene: Scene, name: str) -> bool:
-    """The node is not ready any more, as the flavour says it. False: the flavour does not say it."""
+    """Make the node not ready as the flavour reports it. Return False if the flavour does not."""
     conditions = [
         {**condition, "status": "False"} if condition["type"] == "NodeHealthy" else condition
         for condition in scene.machines()[name]["status"].get("conditions", [])
@@ -207,7 +207,7 @@ class TestNamedMachine:
 
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_replicas_that_others_raise_meanwhile_lose_no_node(self, removal: RemovalScene, when: str) -> None:
-        """Before our patch it is a conflict, and planned anew; after it and before the controller comes, none goes."""
+        """Before Evenkeel's patch it is a conflict, and planned again. Right after it, no node is removed."""
         played = removal.again()
         most = int(played.bounds(BUSY)[1])
 
@@ -252,7 +252,7 @@ class TestUnneededNodes:
 
     @pytest.fixture
     def draining(self) -> UnneededScene:
-        """Two nodes of two zones with a small pod each, long enough, and room for both on a third."""
+        """Return two zones' nodes with a small pod each for long enough, and room for both on a third."""
         scene = UnneededScene("cluster-api")
         scene.run_workloads()
         scene.empty(BUSY, 1, left=SMALL)
@@ -286,11 +286,11 @@ class TestUnneededNodes:
 
 
 class TestPreservedMachines:
-    """Machines that Gardener preserves, in a zone that fails: a release there takes no node in their place."""
+    """Machines that Gardener preserves, in a zone that fails: a release there removes no node instead of them."""
 
     @pytest.fixture(scope="class", params=["release", "move"])
     def scene(self, request: pytest.FixtureRequest) -> Scene:
-        """Two nodes run in the failing zone, one machine is stuck there, and two are preserved."""
+        """Return a failing zone with two nodes, one stuck machine, and two preserved machines."""
         autoscaler = "none" if request.param == "move" else "cluster-autoscaler"
         made = Scene("gardener", on_failure=request.param, autoscaler=autoscaler, stuck=STUCK)
         stuck = [name for name in made.oldest(DEAD) if not made.controllers.has_node(made.machines()[name])]

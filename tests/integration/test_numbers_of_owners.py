@@ -1,4 +1,4 @@
-"""A number that changes at an owner acts at the next check, although no object of a group has changed."""
+"""A number that changes at an owner has effect at the next check, although no object of a group has changed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,7 +38,7 @@ class Estate:
             self.stack.carry_out()
 
     def quick_check(self, interval: int = 60) -> list[str]:
-        """The lists of the next check that is quick by the clock, after so many seconds."""
+        """Return the lists of the next check, which is quick, after so many seconds."""
         step = timedelta(seconds=interval)
         while is_full_check("demo", interval, self.clock.at + step, resting=interval > 60):
             self.clock.at += step
@@ -55,7 +55,7 @@ class Estate:
             self.cluster.store.patch(kind, *place, body, subresource="status" if field == "status" else "")
 
     def numbers(self) -> tuple[int, int, int]:
-        """Minimum and maximum of the pool, and the sum of the published maxima."""
+        """Return minimum and maximum of the pool, and the sum of the published maxima."""
         plan = self.stack.run().plan
         assert plan is not None
         (pool,) = plan.pools
@@ -84,7 +84,7 @@ MACHINE_AUTOSCALERS, CLUSTERS = "machineautoscalers.autoscaling.openshift.io", "
 CASES = [
     ("gardener-plain", {}, WORKERS, minimum_of_worker, ["machinedeployments", "workers"], (6, 12, 12)),
     (
-        "openshift",  # the MachineSets say the numbers of the pool, so the maximum of a zone is put back
+        "openshift",  # the MachineSets have the pool's numbers, so a zone's maximum is put back
         {},
         MACHINE_AUTOSCALERS,
         maximum_of_machine_autoscaler,

@@ -1,4 +1,4 @@
-"""OpenShift's move to Cluster API with Evenkeel beside it: real use case, real adapter, an API that refuses twins."""
+"""Evenkeel during OpenShift's move to Cluster API: real use case, real adapter, an API that refuses twins."""
 
 from datetime import timedelta
 from typing import Any, cast
@@ -47,7 +47,7 @@ class Moving:
         return [item["metadata"]["name"] for item in self.store.list(SETS)]
 
     def move(self, *names: str, until: str = "ClusterAPI") -> None:
-        """Ask for the move of these MachineSets, and let it come as far as that."""
+        """Request the move of these MachineSets, and let it proceed up to ``until``."""
         for name in names:
             self.store.patch(SETS, NAMESPACE, name, {"spec": {"authoritativeAPI": "ClusterAPI"}}, manager="kubectl")
         self.clock.at += timedelta(minutes=1)
@@ -62,7 +62,7 @@ class Moving:
         return self.store.get(CLUSTER_API_SETS, CLUSTER_API_NAMESPACE, name)
 
     def run(self) -> tuple[RunSummary, PoolPlan]:
-        """One run, and the plan of the only pool that is left. Nothing is ever refused."""
+        """Run once, check that no write was refused, and return the plan of the only pool."""
         clusters = WirelessClusters(self.cluster.api, Life(), self.clock)
         queue = cast("Queue", FakeQueue())
         summary = worker(cast("ActionStore", self.memory), clusters, self.clock, queue)("demo", "a test", plenty)

@@ -29,24 +29,24 @@ from tests.timed import Who
 from tests.workloads import node, pod
 
 POOL, MAXIMUM = "workers", 12
-#: seconds of a step once things hardly happen, and since when; the step divides each period of the timetable
+#: seconds of a step when little happens, and from which second; the step divides each period of the timetable
 _LONG_STEP, _LONG_AFTER = 5, 300
-#: the moment within the minute of scans at which the pods appear, and that of Cluster Autoscaler's loops
+#: the second in the scans' minute at which the pods appear, and that of Cluster Autoscaler's loops
 _APPEAR = 13
 _HORIZON = 30 * 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outage:
-    """What the cloud refuses, and how long what it accepts takes to become a node."""
+    """The launches that the cloud refuses, and the time until others become nodes."""
 
     name: str
     boot: int
     pods: int = 9
     flavour: str = "cluster-api"
     limits: Sequence[int | None] = (None, None, None)  # machines that each zone has to give
-    one_in: int = 0  # of so many launches one is refused, by chance
-    every: int = 0  # every so many launches one is refused, in the order in which they are asked for
+    one_in: int = 0  # of so many launches one is refused, at random
+    every: int = 0  # every so many launches one is refused, in the order of requests
     refuses_for: int = 0  # seconds in which every zone refuses everything
     on_failure: str = "release"
     seed: int = 0
@@ -60,12 +60,12 @@ class Outage:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What became of the pods."""
+    """The end of the pods."""
 
-    nodes: int  # of those that pods want, at the end
+    nodes: int  # of those that pods need, at the end
     after: int | None  # seconds until as many ran; None: none ever did
     met: bool
-    surplus: int  # nodes and orders beyond what pods want, at the worst moment
+    surplus: int  # nodes and orders beyond the pods' need, at the worst moment
     most: int  # nodes and orders, at the worst moment
     killed: tuple[str, ...]  # machines with a node that were deleted, although the autoscaler does not scale down
     checks: int
@@ -74,7 +74,7 @@ class Result:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Better is less: more nodes, and as many sooner."""
+        """Return a rank, smaller for better results: more nodes, then sooner."""
         return -self.nodes, float("inf") if self.after is None else self.after
 
 
@@ -106,13 +106,12 @@ class _Shortage(Cloud):
 class Play(SandboxWorld):
     """One outage, second by second.
 
-    ``view``: Evenkeel may read the pods. ``reports``: it reads the autoscaler's status.
-    ``away_from``: seconds from the pods until the API server goes away. None: right after Evenkeel releases replicas.
-    ``restarts_at``: seconds from the pods until the autoscaler restarts and forgets its backoffs.
-    ``in_flight``: how many seconds a write of the autoscaler takes. ``adds``: such a write adds to the replicas that it
-    finds then.
-    ``window``: how many seconds pass in a run, before the patch that ``window_before`` names. The controllers and the
-    autoscaler act meanwhile. ``at_once``: the controllers act right after each patch of Evenkeel.
+    ``view``: Evenkeel may read the pods; ``reports``: it reads the autoscaler's status; ``away_from``: seconds from the
+    pods until the API server goes away (None: right after Evenkeel releases replicas); ``restarts_at``: seconds from
+    the pods until the autoscaler restarts and forgets its backoffs; ``in_flight``: seconds that a write of the
+    autoscaler takes; ``adds``: such a write adds to the replicas that it then finds; ``window``: seconds that pass in a
+    run before the patch named by ``window_before``, while controllers and autoscaler act; ``at_once``: the controllers
+    act right after each patch of Evenkeel.
     """
 
     def __init__(
@@ -236,7 +235,7 @@ class Play(SandboxWorld):
         self.timetable.every(self.outage.loop, lambda: autoscaler.step(self.clock.at))
 
     def workload(self) -> Workload:
-        """Pods and nodes: one pod fills a node."""
+        """Return pods and nodes. One pod fills a node."""
         outage, since = self.outage, self.clock.at - timedelta(seconds=self.since)
         nodes = [
             node(f"{view.name}-{i}", view.zone, group=GroupKey(outage.flavour, view.namespace, view.name))
@@ -251,7 +250,7 @@ class Play(SandboxWorld):
         ]
         return Workload(pods=tuple(pods), nodes=tuple(nodes))
 
-    # -- what happens while a run is under way
+    # -- during a run
     def check(self, cluster: str, why: str) -> None:
         self._window_is_over, self._marked = self.window == 0, False
         super().check(cluster, why)
@@ -283,7 +282,7 @@ class Play(SandboxWorld):
             self._reconcile()
 
     def _reconcile(self) -> None:
-        """The controllers' work, where there is any: something was written, or a launch or a node is due."""
+        """Let the controllers act if something was written, or a launch or a node is due."""
         due = (when for launch in self.controllers._launches.values() for when in (launch.joins_at, launch.next_try))
         timely = any(when is not None and self._stepped < when <= self.clock.at for when in due)
         timely |= bool(self.controllers._short_since)
@@ -299,7 +298,7 @@ class Play(SandboxWorld):
             self.away_from = self.since + 1
 
     def run(self) -> Result:
-        """Until the horizon, or until every pod has had its node for five minutes."""
+        """Play until the horizon, or until every pod has had its node for five minutes."""
         nodes, after, most, wanted = 0, None, 0, self.outage.pods
         while self.since < self.horizon:
             self.step(_LONG_STEP if self.since > _LONG_AFTER and self.second % _LONG_STEP == 0 else 1)
@@ -325,7 +324,7 @@ class Play(SandboxWorld):
 
 
 class _Reachable:
-    """The ways to a cluster, closed while its API server is away."""
+    """A cluster's clients, which fail while its API server is away."""
 
     def __init__(self, play: Play, clusters: WirelessClusters) -> None:
         self._play, self._clusters = play, clusters
@@ -364,8 +363,8 @@ def certain(flavour: str, boot: int) -> list[Outage]:
 def away(flavour: str, boot: int) -> list[Outage]:
     """Return outages in which one zone refuses everything and the API server goes away right after the release.
 
-    cluster-autoscaler's requests fail meanwhile, in all zones at once (--parallel-scale-up), and it backs off from them
-    for five minutes.
+    Meanwhile cluster-autoscaler's requests fail in all zones at once (--parallel-scale-up). It backs off for five
+    minutes.
     """
     return [
         Outage(
@@ -387,7 +386,7 @@ def away(flavour: str, boot: int) -> list[Outage]:
 def ways(outage: Outage) -> dict[str, Result]:
     """Play an outage with the API server away in six ways.
 
-    Evenkeel acts with or without a view and status, by scans alone, or not at all.
+    Evenkeel runs with or without a view and status, by scans alone, or not at all.
     """
     seen = Play(outage, Who.EVENTS, view=True).run()
     return {
@@ -401,7 +400,7 @@ def ways(outage: Outage) -> dict[str, Result]:
 
 
 def by_chance(flavour: str, boot: int, seeds: int = SEEDS) -> list[Outage]:
-    """Return outages that refuse one launch in four; pods appear at three moments of a scan's minute."""
+    """Return outages that refuse one launch in four. Pods appear at three moments of a scan's minute."""
     return [
         Outage(name="one in four", flavour=flavour, boot=boot, one_in=4, seed=seed, appear=(13, 33, 53)[seed % 3])
         for seed in range(seeds)
@@ -414,7 +413,7 @@ def three_ways(outage: Outage) -> dict[Who, Result]:
 
 
 def worse(results: dict[Who, Result]) -> list[str]:
-    """Return the pairs of which the first, with more of Evenkeel, ends with fewer nodes or later."""
+    """Return the pairs whose first member, with more of Evenkeel, ends with fewer nodes or later."""
     pairs = ((Who.EVENTS, Who.SCANS), (Who.EVENTS, Who.NOBODY), (Who.SCANS, Who.NOBODY))
     return [f"{one} is worse than {other}" for one, other in pairs if results[one].rank > results[other].rank]
 
@@ -471,7 +470,7 @@ def test_where_owners_bound_the_zones_a_view_delays_nothing_and_the_released_are
 
 
 def test_nothing_is_ordered_twice_where_bounds_stand_on_an_object_of_their_own() -> None:
-    """The autoscaler forgets what it has ordered in the dead zone, with a view and without: one node more."""
+    """The autoscaler forgets its order in the dead zone, with a view and without: one node more."""
     for restarts_at in (56, 60, 66):
         play = Play(away("openshift", 8)[0], Who.EVENTS, view=True, restarts_at=restarts_at, in_flight=4, adds=True)
         assert play.run().most <= 10
@@ -487,7 +486,7 @@ def test_nothing_is_ordered_twice_where_bounds_stand_on_an_object_of_their_own()
 def test_nothing_is_ordered_twice_when_the_autoscaler_recovers_meanwhile(
     case: int, restarts: tuple[int, ...], play: dict[str, Any]
 ) -> None:
-    """Its loops come 37, 47, 57… s after the pods; the pool is closed to it at 50 s, and the order comes at 60 s."""
+    """Its loops are 37, 47, 57… s after the pods. The pool is closed to it at 50 s, and the order is at 60 s."""
     for restarts_at in restarts:
         result = Play(away("cluster-api", 8)[case], Who.EVENTS, view=True, restarts_at=restarts_at, **play).run()
         assert (result.met, result.surplus) == (True, 0), f"it restarts after {restarts_at} s"

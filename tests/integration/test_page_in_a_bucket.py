@@ -1,4 +1,4 @@
-"""The page for all who may read a bucket: put there by hand, or each minute by a function of its own."""
+"""The page in a bucket, for all its readers: written by hand, or each minute by the page's function."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A worker may die at any request of a return from a fallback pool: no node is lost, and no limit is passed."""
+"""If a worker dies at any request of a return from a fallback pool, no node is lost and no limit is passed."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class ReturnScene(Runs):
     """Two pools whose nodes are full. The fallback holds its node in zone a for the first pool.
 
     The pods of the held node need ``nodes`` new nodes. The scene begins after so many ``runs``. ``faults`` collects
-    each violation with the request after which it was.
+    each violation with the request before it.
     """
 
     def __init__(self, kind: str, *, autoscaler: str = "none", nodes: int = 1, runs: int = 0) -> None:
         super().__init__()
         self.clock = FakeClock()
-        # Gardener gives zone a the only node of such a minimum, and no step takes it.
+        # Gardener gives zone a the only node of such a minimum, and no step removes it.
         self.pools = (FIRST, dataclasses.replace(SPARE, minimum=0) if kind == "gardener" else SPARE)
         world = World(clusters=[kind], pools={kind: self.pools}, clock=self.clock.now, settings=None)
         self.cluster = world.clusters[kind]
@@ -68,7 +68,7 @@ class ReturnScene(Runs):
     # -- the world
 
     def _running(self) -> dict[str, str]:
-        """The pool of each node, by name."""
+        """Return the pool of each node, by name."""
         machine = "sandbox.evenkeel.dev/machine"
         labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in self.objects.list("nodes")}
         return {name: "spare" if "-spare-" in each[machine] else "first" for name, each in labels.items()}
@@ -101,7 +101,7 @@ class ReturnScene(Runs):
         return found
 
     def _check_over(self, request: Request) -> None:
-        """After every write of ours: the sum, the limits of both pools, and the bounds that an autoscaler reads."""
+        """Check after each write of Evenkeel the sum, both pools' limits, and the bounds that an autoscaler reads."""
         if request.method != "PATCH" or request.manager != "evenkeel":
             return
         now = self.requested()
@@ -150,7 +150,7 @@ class ReturnScene(Runs):
                 return
 
     def problems(self) -> list[str]:
-        """Everything that is not as it must be once all is quiet: the held node has returned."""
+        """Return the problems that are left once all is quiet, when the held node must have returned."""
         found, now = list(self.faults), self.requested()
         if now != {"first": 2 + self.nodes, "spare": 1}:
             found.append(f"{now} are requested")
@@ -167,7 +167,7 @@ class ReturnScene(Runs):
 
 
 def at(kind: str, autoscaler: str, nodes: int, *runs: int) -> list[Any]:
-    """A scene for each run that writes: it orders a node, deletes a machine of the fallback, or closes the step."""
+    """Return a scene for each run that writes: order a node, delete a machine of the fallback, close the step."""
     return [pytest.param((kind, autoscaler, nodes, run), id=f"{kind}-{nodes}-{run}") for run in runs]
 
 

@@ -1,4 +1,4 @@
-"""The endpoints of the sandbox, and the template as it is made on them."""
+"""The endpoints of the sandbox, and the template as deployed on them."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_a_service_with_an_endpoint_of_its_own_is_asked_there_and_the_others_at_
     monkeypatch.setenv("AWS_ENDPOINT_URL", aws.url)
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1")
     with AwsEndpoints() as endpoints:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:2")  # what comes later leads no client astray
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:2")  # a later change affects no client
         assert endpoints.client("dynamodb").meta.endpoint_url == "http://127.0.0.1:1"
         assert endpoints.client("sqs").meta.endpoint_url == aws.url
         assert endpoints.environment()["AWS_ENDPOINT_URL_DYNAMODB"] == "http://127.0.0.1:1"

@@ -1,4 +1,4 @@
-"""Whatever a secret is like, wherever it was put by mistake: it is sent to its server or to nobody, never output."""
+"""A secret of any form, in any wrong field, is sent only to its server, and never output."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SECRETS = st.builds(lambda *parts: MARK.join(parts), JUNK, JUNK, JUNK) | st.buil
 
 
 def echo(connection: socket.socket, head: bytes) -> None:
-    """Sends back what it was sent, as the message of an error."""
+    """Send the request back as the message of an error."""
     sent = next(
         (line[15:] for line in head.decode("latin-1").split("\r\n") if line[:15].lower() == "authorization: "), ""
     )
@@ -62,7 +62,7 @@ def url() -> Iterator[str]:
 
 
 class CapturedLogs(logging.Handler):
-    """Every line of every log, as it would be written."""
+    """A handler that keeps every line of every log as it would be written."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -86,7 +86,7 @@ class CapturedLogs(logging.Handler):
 
 
 def chain(error: BaseException | None) -> Iterator[str]:
-    """All that an exception says, with all that hangs on it."""
+    """Yield all texts of an exception and of its causes."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:
@@ -98,7 +98,7 @@ def chain(error: BaseException | None) -> Iterator[str]:
 
 
 def output_of(clusters: RecordedClusters, given: ClusterRecord) -> str:
-    """All output of a check of this cluster."""
+    """Return all output of a check of this cluster."""
     store = InMemoryStore()
     store.save_record(given, ControlRecord(), None)
     clock = SystemClock()
@@ -134,7 +134,7 @@ PLACES = (
 
 
 def mistaken(place: str, secret: str, url: str) -> object:
-    """A kubeconfig with the secret at this place; a text where it is no kubeconfig at all."""
+    """Return a kubeconfig with the secret at this place, or a text that is no kubeconfig."""
     cluster: dict[str, Any] = {"server": url, "certificate-authority-data": CA}
     user: dict[str, Any] = {"token": "t0ken"}
     current: object = "main"
@@ -171,7 +171,7 @@ def mistaken(place: str, secret: str, url: str) -> object:
 
 
 class FakeSession(AwsSession):
-    """Has these clients and credentials."""
+    """A session with these clients and credentials."""
 
     def __init__(self, clients: Callable[[str], Any], credentials: Any = None) -> None:
         self.clients, self.credentials = clients, credentials
@@ -184,7 +184,7 @@ class FakeSession(AwsSession):
 
 
 class FakeEks:
-    """Describes the cluster, or fails with an error that quotes a secret."""
+    """EKS that describes the cluster, or fails with an error that quotes a secret."""
 
     def __init__(self, url: str, quoted: str = "") -> None:
         self.url, self.quoted = url, quoted
@@ -233,7 +233,7 @@ def test_nothing_of_the_functions_own_credentials_is_shown(url: str, secret: str
 
 
 class FailingSts:
-    """Answers with its token, or with an error that quotes all it can."""
+    """STS that answers with its token, or with an error that quotes all it can."""
 
     def __init__(self, secret: str, fails: bool) -> None:
         self.secret, self.fails = secret, fails
@@ -289,7 +289,7 @@ def test_a_refused_token_is_withheld_after_its_replacement_too() -> None:
 
 
 class LeakyVault:
-    """Opens to the secret, and has nothing stored; or fails with an error that quotes all it can."""
+    """A vault that returns the secret and stores nothing, or fails with an error that quotes all it can."""
 
     def __init__(self, secret: str, fails: bool) -> None:
         self.secret, self.fails = secret, fails
@@ -324,7 +324,7 @@ def test_nothing_of_a_service_accounts_token_is_shown(url: str, secret: str, fai
 
 
 def test_a_token_that_came_from_sts_does_reach_its_server(url: str) -> None:
-    """So that the test above can fail: the server that sends back what it got was reached."""
+    """This shows that the test above can fail: it reaches the server that sends its request back."""
     session = FakeSession(lambda _: FailingSts("t0ken-of-sts", False))
     clusters = RecordedClusters(session=session, secret=lambda *_: "", clock=SystemClock(), allow_loopback=True)
     output = output_of(clusters, record(access={"kind": "aws-oidc", "endpoint": url, "ca_data": CA}))

@@ -1,4 +1,4 @@
-"""`evenkeel send`: which event goes where, with which times and ids, and one line for each bad input."""
+"""`evenkeel send`: the target of each event, its times and ids, and one line for each bad input."""
 
 import json
 import re
@@ -61,7 +61,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 def texts(event: Any) -> list[str]:
-    """All texts inside an event, also inside the body of a message."""
+    """Return all texts inside an event, also inside the body of a message."""
     if isinstance(event, str):
         return texts(json.loads(event)) if event.startswith("{") else [event]
     values = event.values() if isinstance(event, dict) else event if isinstance(event, list) else ()
@@ -222,7 +222,7 @@ def _make_event(file: str) -> subprocess.CompletedProcess[str]:
 
 
 def _lasting(printed: str) -> str:
-    """The text without the ids and times of one run."""
+    """Return the text without the ids and times of one run."""
     return re.sub(r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\b[0-9-]{10}T[0-9:]{8}Z", "*", printed)
 
 

@@ -1,4 +1,4 @@
-"""A ServiceAccount's token over its life: sealed by KMS, kept in the table, renewed by runs, read by checks."""
+"""A ServiceAccount's token over its life: encrypted by KMS, stored in the table, renewed by runs, read by checks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def vault(deployment: Deployment) -> SealedTokens:
 
 
 def jwt(name: str, issued: datetime, life: timedelta) -> str:
-    """A token as an API server signs them, but for the signature."""
+    """Return a token like an API server's, except for the signature."""
     claims = {"iat": int(issued.timestamp()), "exp": int((issued + life).timestamp()), "name": name}
     return ".".join(
         base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (b"{}", json.dumps(claims).encode(), b"s")
@@ -56,7 +56,7 @@ def name_in(token: str) -> str:
 
 
 class Server:
-    """The one request of an API server that renewing needs."""
+    """An API server with the one request that renewal needs."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
@@ -77,7 +77,7 @@ class Server:
 
 
 class Life:
-    """One cluster, whose runs and checks are function instances of their own."""
+    """One cluster, whose runs and checks are separate function instances."""
 
     def __init__(self, vault: SealedTokens, clock: FakeClock, cluster: str) -> None:
         self.vault, self.clock, self.cluster = vault, clock, cluster
@@ -98,7 +98,7 @@ class Life:
         return self.clusters(writes=writes)._service_account(self.cluster, self.record.access)  # type: ignore[arg-type]
 
     def run(self) -> str:
-        """What a run sends, once it has renewed what is due."""
+        """Return the token that a run sends, after it has renewed it if due."""
         credential = self.credential(writes=True)
         credential.renew(self.server, plenty)
         return name_in(credential.token(fresh=False))

@@ -1,4 +1,4 @@
-"""A zone of a Gardener pool without machines, with relief by the Shoot's maximum and without."""
+"""A zone of a Gardener pool without machines, with and without relief by the Shoot's maximum."""
 
 import contextlib
 from datetime import timedelta
@@ -34,7 +34,7 @@ ACCESS = {"kind": "kubeconfig", "secret": "evenkeel/garden"}
 
 
 class WithGarden(WirelessClusters):
-    """The garden of the seed is the same simulated server."""
+    """Clusters whose garden is the same simulated server."""
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
@@ -46,9 +46,7 @@ class WithGarden(WirelessClusters):
 
 
 class Scene(Runs):
-    """A pool of three zones with one node each, and room for nine; every ten seconds the cluster lives on, every minute
-    a run comes.
-    """
+    """A pool of three zones with one node each and room for nine. The cluster acts every ten seconds."""
 
     def __init__(self, *, relief: bool = True, scale_down: bool = False, **record: Any) -> None:
         super().__init__()
@@ -61,9 +59,9 @@ class Scene(Runs):
         self.api = self.cluster.api
         given = {"shoot_relief": {"garden": ACCESS}} if relief else {}
         register(self.memory, flavours=["gardener"], **given, **record)
-        #: replicas that the Worker's actuator has taken away, by machine deployment
+        #: replicas that the Worker's actuator has removed, by machine deployment
         self.taken: list[tuple[str, int, int]] = []
-        self.written: list[int] = []  # the Shoot's maximum after each write of ours
+        self.written: list[int] = []  # the Shoot's maximum after each write of Evenkeel
         self._maximum = 9
         self._refused: list[tuple[str, LaunchError]] = []
         self.cluster.api.before.append(lambda _: setattr(self, "_maximum", self.maximum))
@@ -77,7 +75,7 @@ class Scene(Runs):
             self.taken += [(name, before[name], after[name]) for name in before if after[name] < before[name]]
 
         def reported(zone: str) -> Instance:
-            """The cloud's refusals come as events: the autoscaler gives its order up before a scan could see them."""
+            """Report the cloud's refusal as an event: the autoscaler gives its order up before a scan could read it."""
             try:
                 return launch(zone)
             except LaunchError as error:
@@ -126,7 +124,7 @@ class Scene(Runs):
         return [one.split(":")[1] for one in arguments_of(found[0]) or () if one.startswith("--nodes=")]
 
     def edit(self, manager: str = "kubectl", /, **fields: Any) -> None:
-        """People change the worker, or with ``spec`` the Shoot."""
+        """Change the worker, or with ``spec`` the Shoot, as an operator."""
         workers = [self.shoot["spec"]["provider"]["workers"][0] | fields]
         self.store.patch(SHOOTS, "garden-demo", "main", {"spec": {"provider": {"workers": workers}}}, manager=manager)
 
@@ -163,7 +161,7 @@ class Scene(Runs):
         return self
 
     def emptied(self) -> "Scene":
-        """Demand falls to what every zone's share of the value holds, and the autoscaler follows."""
+        """Lower demand until it fits each zone's share of the maximum, and let the autoscaler follow."""
         self.world.set_demand(KIND, POOL, 3)
         self.live(40)
         return self
@@ -191,7 +189,7 @@ def test_the_number_goes_back_when_the_zone_delivers_and_every_node_has_its_plac
     scene.live(30)
     assert scene.maximum == 12, "two zones hold more than their shares of nine"
     scene.emptied()
-    scene.world.set_demand(KIND, POOL, 6)  # the zone that comes back has to show that it delivers
+    scene.world.set_demand(KIND, POOL, 6)  # the recovered zone must show that it delivers
     scene.live(40)
     assert (scene.maximum, scene.written) == (9, [12, 9])
     assert scene.flags == ["3", "3", "3"]
@@ -284,7 +282,7 @@ def minute_of_the_write() -> int:
 
 
 def before_the_write(minute: int) -> Scene:
-    """The same scene, at the moment of the run that writes the Shoot."""
+    """Return the same scene right before the run that writes the Shoot."""
     scene = Scene()
     scene.outage()
     scene.live(minute - 1)
@@ -298,7 +296,7 @@ def test_a_run_that_writes_it_may_die_anywhere() -> None:
     scene.run(undisturbed)
     assert scene.written == [12]
     wrong = {}
-    for how in (How.AFTER, How.LOST):  # to die before a request is to die after the one before it
+    for how in (How.AFTER, How.LOST):  # a death before a request is one after the previous request
         for at, step in harmed_at(undisturbed.steps, how):
             scene = before_the_write(minute)
             with contextlib.suppress(KilledError, EvenkeelError):

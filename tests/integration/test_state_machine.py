@@ -1,4 +1,4 @@
-"""Anything may happen in any order: what Evenkeel promises holds after every step, and calm is found again."""
+"""Random acts in any order: Evenkeel's promises hold after every step, and all clusters can settle."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,8 +20,6 @@ from hypothesis.stateful import (
 from evenkeel.adapters.kubernetes.client import api as client
 from sandbox.kube.world import REGION, ZONES
 from tests.integration.chaos_harness import MAXIMUM, MINIMUM, PAUSED, SECONDS, ChaosHarness, ClusterUnderTest
-
-# A worker that is killed has counted nothing yet.
 
 #: the cluster without an autoscaler, where stuck replicas are moved, or the other one
 CLUSTER = st.booleans()
@@ -74,7 +72,7 @@ def pages_of(size: int) -> Iterator[None]:
 
 
 class EveryoneActs(RuleBasedStateMachine):
-    """A story: rules are what may happen, `ChaosHarness` watches what must not."""
+    """A random story: each rule is an act, and `ChaosHarness` checks the promises."""
 
     harness: ChaosHarness
 
@@ -95,7 +93,7 @@ class EveryoneActs(RuleBasedStateMachine):
             self.harness.minute()
             waiting = {message.cluster for message in self.harness.queues.rebalance}
             for name, before in checks.items():
-                # Whatever state the other cluster is in, this one has been checked.
+                # This cluster has been checked, in any state of the other one.
                 if self.due(name) and name not in waiting:
                     assert self.checks(name) > before, f"{name} was not checked"
 
@@ -106,7 +104,7 @@ class EveryoneActs(RuleBasedStateMachine):
         stored = self.harness.store.stored(name)
         control, unreachable = stored.control, stored.unreachable
         if unreachable is not None and unreachable.is_left_alone(self.harness.clock.now()):
-            return False  # it did not answer, and has a check of its own when that is due
+            return False  # it did not answer, and is checked separately when due
         away = self.harness.store.away or self.harness.queues.away or self.harness.clusters[name].down
         return not away and not control.paused
 
@@ -145,14 +143,14 @@ class EveryoneActs(RuleBasedStateMachine):
     def a_launch_fails_and_events_arrive(
         self, moving: bool, zone: str, code: str, age: int, which: int, of_set: bool = False
     ) -> None:
-        """Early or late, once or often, or never: every event stays on the heap, and any of them may arrive."""
+        """Early or late, once, often or never: all events are kept, and any of them may arrive."""
         self.harness.fail(self.cluster(moving).name, zone, code, timedelta(seconds=age), of_set=of_set)
         for back in {0, which // 2, which}:
             self.harness.receive(self.harness.failures[-1 - back % len(self.harness.failures)])
 
     @rule(kind=SHIFTS, zone=ZONE, age=st.sampled_from([0, 5, 30, 400, 4000]), which=ANY, elsewhere=st.booleans())
     def arc_says_something_about_a_zone(self, kind: str, zone: str, age: int, which: int, elsewhere: bool) -> None:
-        """To both clusters. Words too come late, twice, in any order and about the zones of other regions."""
+        """Both clusters receive it. Statements also arrive late, twice, in any order, and about other regions."""
         region = "eu-west-3" if elsewhere else REGION
         self.harness.shift(kind, zone, timedelta(seconds=age), region=region)
         before = [self.harness.store.statement_about(name, zone) for name in self.harness.clusters]
@@ -199,9 +197,9 @@ class EveryoneActs(RuleBasedStateMachine):
 
     @rule(moving=CLUSTER, incidents=INCIDENTS, zone=ZONE, nodes=st.integers(1, 3), fresh=st.booleans())
     def a_run_is_disturbed(self, moving: bool, incidents: Incidents, zone: str, nodes: int, fresh: bool) -> None:
-        """A run that has something to do, because a zone fails, and what befalls it or the cluster meanwhile."""
+        """Disturb a run that has work because a zone fails."""
         cluster = self.cluster(moving)
-        if fresh:  # every other zone is well again, and its backoff forgotten
+        if fresh:  # all zones recover, and their backoffs are forgotten
             for other in ZONES:
                 self.harness.world.restore_zone(cluster.name, other)
             self.harness.pass_time(timedelta(hours=4), steps=3)
@@ -225,7 +223,7 @@ class EveryoneActs(RuleBasedStateMachine):
     def one_thing_happens_to_a_run(
         self, moving: bool, zone: str, nodes: int, what: str, step: int, moment: str
     ) -> None:
-        """The commonest incidents: a worker dies, or another writes between its check and its patch."""
+        """Play the most common incidents: a worker dies, or another writer writes between its check and its patch."""
         self.a_run_is_disturbed(moving, [(what, step, moment, None, 1)], zone, nodes, fresh=True)
         self.harness.pass_time(timedelta(seconds=100), steps=2)
         self.harness.drain()
@@ -246,7 +244,7 @@ class EveryoneActs(RuleBasedStateMachine):
 
     def incident(self, what: str, cluster: ClusterUnderTest, zone: str, delta: int) -> Callable[[], None]:
         def lease_ends() -> None:
-            """Another worker takes over while this one still believes it is alone."""
+            """Let another worker take over while this one still believes that it is alone."""
             self.harness.clock.at += timedelta(seconds=SECONDS + 1)
             self.harness.run_now(cluster.name, function="rebalance beside")
             cluster.touched = True
@@ -281,7 +279,7 @@ class EveryoneActs(RuleBasedStateMachine):
         }
         return happenings[what]
 
-    # ------------------------------------------------------------ people, and Cluster Autoscaler
+    # ------------------------------------------------------------ operators, and Cluster Autoscaler
     @rule(moving=CLUSTER, zone=ZONE, delta=st.integers(-2, 3))
     def another_scales(self, moving: bool, zone: str, delta: int) -> None:
         self.cluster(moving).scale_by(zone, delta, "kubectl" if moving else "cluster-autoscaler")
@@ -297,7 +295,7 @@ class EveryoneActs(RuleBasedStateMachine):
 
     @rule(moving=CLUSTER, zone=ZONE, bounds=st.sampled_from([(0, 5), (1, 3), (2, 2)]), times=st.sampled_from([1, 3]))
     def another_puts_bounds_back(self, moving: bool, zone: str, bounds: tuple[int, int], times: int) -> None:
-        """Three times within an hour is no edit but an owner: then that group is left alone until resume."""
+        """Three times within an hour, it is an owner and no edit: that group is left alone until resume."""
         cluster = self.cluster(moving)
         overwritten = 0
         for _ in range(times):
@@ -329,7 +327,7 @@ class EveryoneActs(RuleBasedStateMachine):
 
     @rule(moving=CLUSTER, minutes=st.integers(1, 3), zone=ZONE)
     def dry_run_is_switched_on_for_a_while(self, moving: bool, minutes: int, zone: str) -> None:
-        """Checked as ever, and not written; the zone fails meanwhile."""
+        """The cluster is checked and not written, while the zone fails."""
         cluster = self.cluster(moving)
         self.harness.register(cluster.name, dry_run=True)
         self.a_launch_fails_and_events_arrive(moving, zone, "InsufficientInstanceCapacity", 0, 0)
@@ -338,7 +336,7 @@ class EveryoneActs(RuleBasedStateMachine):
 
     @rule(moving=CLUSTER, dry_run=st.booleans(), resumes=st.booleans())
     def the_operator_leaves(self, moving: bool, dry_run: bool, resumes: bool) -> None:
-        """Restore: what was found at adoption stands again, and nothing of ours. Then Evenkeel is asked back."""
+        """Restore the bounds from before adoption, without annotations of Evenkeel. Then resume."""
         cluster = self.cluster(moving)
         self.harness.register(cluster.name, dry_run=dry_run)
         self.operator("restore", moving)
@@ -359,7 +357,7 @@ class EveryoneActs(RuleBasedStateMachine):
         answer = self.harness.operator(action, self.cluster(moving).name, **more)
         assert answer["ok"], answer
 
-    # ------------------------------------------------------------ what we stand on
+    # ------------------------------------------------------------ the services that Evenkeel uses
     @rule(moving=CLUSTER, zone=ZONE, code=CODES, kind=SHIFTS)
     def the_queues_are_away_for_a_minute(self, moving: bool, zone: str, code: str, kind: str) -> None:
         """Lambda calls a function again that could not request a check, and it requests one then."""
@@ -381,7 +379,7 @@ class EveryoneActs(RuleBasedStateMachine):
         zone=ZONE,
     )
     def a_list_breaks_off_after_its_first_page(self, moving: bool, how: dict[str, Any], kind: str, zone: str) -> None:
-        """Half a list is worth nothing: nothing is written but when to check next, and that it cannot be read."""
+        """An incomplete list is not used: only the next check's time and the cluster's unreachability are stored."""
         cluster = self.cluster(moving)
         self.a_zone_fails_when_more_is_wanted(moving, zone, 1)
         self.harness.drain()
@@ -405,7 +403,7 @@ class EveryoneActs(RuleBasedStateMachine):
         self.harness.store.away = False
         self.harness.set_down(name, False)
 
-    # ------------------------------------------------------------ what must hold
+    # ------------------------------------------------------------ the promises
     @invariant()
     def promises_hold(self) -> None:
         if hasattr(self, "harness"):
@@ -421,7 +419,7 @@ class EveryoneActs(RuleBasedStateMachine):
             self.harness.__exit__(None, None, None)
 
     def calm_is_found_again(self) -> None:
-        """Everything is healed: every pod and every replica finds its node, and then nothing is written any more."""
+        """Repair everything: every pod and every replica gets its node, and then nothing is written any more."""
         harness = self.harness
         harness.calm()
         harness.settle()
@@ -450,7 +448,7 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 def test_a_delete_mark_that_a_dead_worker_left_behind_never_costs_a_node(name: str) -> None:
     with ChaosHarness(second="gardener" if name == "gardener" else "openshift") as harness:
         cluster, zone = harness.clusters[name], ZONES[0]
-        harness.world.set_demand("cluster-api", "workers", MAXIMUM)  # or its autoscaler would take nodes away
+        harness.world.set_demand("cluster-api", "workers", MAXIMUM)  # otherwise its autoscaler would remove nodes
         harness.minute()
 
         def one_more_gets_stuck() -> None:
@@ -477,7 +475,7 @@ def test_a_delete_mark_that_a_dead_worker_left_behind_never_costs_a_node(name: s
 @pytest.mark.usefixtures("as_deployed")
 def test_whatever_happens_every_promise_holds_and_calm_is_found_again() -> None:
     exploring = settings().max_examples > 500
-    # A story takes seconds, and making one shorter takes hundreds: only who explores waits for that.
+    # A story takes seconds, and shrinking one takes hundreds: this is only for the profile `explore`.
     phases = [phase for phase in Phase if exploring or phase not in (Phase.shrink, Phase.explain)]
     run_state_machine_as_test(
         EveryoneActs,

@@ -1,4 +1,4 @@
-"""The state, in the table that template.yaml describes and in the memory that unit tests use: one set of promises."""
+"""The store: the table of template.yaml and the unit tests' store in memory pass the same tests."""
 
 import json
 import os
@@ -94,7 +94,7 @@ NOTIFIED = {INCIDENT.key: Notified(kind=INCIDENT.kind, since=NOW, pool=INCIDENT.
 
 @dataclass
 class Kept:
-    """A store, its clock, and ways past it."""
+    """A store, its clock, and functions that bypass the store."""
 
     store: ActionStore
     clock: FakeClock
@@ -109,7 +109,7 @@ def address(cluster: str, sort_key: str) -> dict[str, Any]:
 
 @pytest.fixture
 def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
-    """Of the stack these tests ask for the table alone: the rest is not made."""
+    """Yield a stack of which only the table exists."""
     made = aws.prepare(parameters={"DryRun": "false"})
     yield made
     made.delete()
@@ -117,7 +117,7 @@ def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
 
 @pytest.fixture(scope="module")
 def stand_in() -> Iterator[Any]:
-    """A client of what the benches have in DynamoDB's place; each test has a table of its own there."""
+    """Yield a client of the benches' stand-in for DynamoDB, with an empty table for each test."""
     with stand_in_for_aws() as url:
         session = botocore.session.get_session()
         access = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench", "region_name": "eu-central-1"}
@@ -190,7 +190,7 @@ def said(until: datetime, at: datetime = NOW) -> ZoneRecord:
 
 @dataclass(frozen=True)
 class Write:
-    """One kind of item of a cluster: how it is saved, and where a load shows it."""
+    """One kind of item of a cluster: how to save it, and where a load returns it."""
 
     sort_key: str
     method: str
@@ -259,7 +259,7 @@ class TestWrites:
     ) -> None:
         first, second = registered.load("demo").versions, registered.load("demo").versions
         write.save(registered, write.other, first)
-        write.save(registered, write.value, first)  # a run writes on top of what it wrote
+        write.save(registered, write.value, first)  # a run overwrites its own item
         for stale in (second, None):
             with pytest.raises(StateConflictError):
                 write.save(registered, write.other, stale)
@@ -334,7 +334,7 @@ def listed_control(control: ControlRecord) -> ControlRecord:
 
 
 def register_over(store: ActionStore) -> None:
-    """The record once more, over whatever stands there; what actions say is kept as far as it can be read."""
+    """Save the record over the stored one. Settings of actions are kept as far as they are readable."""
     found = store.registered("demo")
     assert found is not None
     store.save_record(record(), found.control, found.versions)
@@ -366,7 +366,7 @@ def test_a_record_that_is_removed_is_found_nowhere_and_what_is_remembered_beside
 
 
 class TestControl:
-    """What actions say of a cluster stands beside what a person registered."""
+    """A cluster's settings by actions are stored next to its registration."""
 
     HELD = ControlRecord(
         live=True,
@@ -424,7 +424,7 @@ class TestLease:
             registered.take_lease("demo", "second", token, NOW + MINUTE / 2, NOW + 2 * MINUTE)
         second = registered.take_lease("demo", "second", token, NOW + MINUTE, NOW + 2 * MINUTE)
         assert (second.fencing_token, second.expires) == (token + 1, NOW + 2 * MINUTE)
-        registered.give_back_lease("demo", first, NOW + MINUTE)  # which the second holds by now
+        registered.give_back_lease("demo", first, NOW + MINUTE)  # which the second one now has
         with pytest.raises(LeaseHeldError):
             registered.take_lease("demo", "third", second.fencing_token, NOW + MINUTE, NOW + 3 * MINUTE)
 
@@ -588,7 +588,7 @@ def test_a_decision_is_never_overwritten(registered: ActionStore) -> None:
 
 
 class TestExpiry:
-    """DynamoDB deletes late, within days, and never what ended five years ago."""
+    """DynamoDB deletes expired items late, within days, and never those that expired five years ago."""
 
     def test_after_days_states_and_decisions_are_over_and_pools_are_not(
         self, kept: Kept, registered: ActionStore
@@ -607,7 +607,7 @@ class TestExpiry:
         "state", [make(GroupState, last_success=NOW), FAILED, make(GroupState, last_failure=NOW - timedelta(2000))]
     )
     def test_what_is_written_is_never_over_already(self, registered: ActionStore, state: GroupState) -> None:
-        """A state without a time of its own used to end in 1970, and then stays for ever."""
+        """A state without a time could end in 1970, and would then stay for ever."""
         registered.save_group("demo", KEY, state, None)
         assert KEY in registered.load("demo").state.groups
 
@@ -627,7 +627,7 @@ class TestExpiry:
 
 
 class TestANewerRelease:
-    """What it wrote into records is not understood here, and still there when it comes back."""
+    """Its fields in records are not understood here, and are kept for when it returns."""
 
     NEW: ClassVar[dict[str, Any]] = {"quiet_hours": 300, "share_elsewhere": {"with": ["blue"]}}
 
@@ -667,7 +667,7 @@ class TestANewerRelease:
         write.save(registered, write.value, registered.load("demo").versions)
         kept.change("demo", write.sort_key, json.dumps({**json.loads(kept.text("demo", write.sort_key)), **self.NEW}))
         versions = registered.load("demo").versions
-        for _ in range(2):  # as one run does, which reads once and writes twice
+        for _ in range(2):  # like one run, which reads once and writes twice
             write.save(registered, write.value, versions)
             stored = json.loads(kept.text("demo", write.sort_key))
             assert {field: stored[field] for field in self.NEW} == self.NEW
@@ -698,7 +698,7 @@ def test_a_decision_about_1000_groups_is_cut_and_not_refused(registered: ActionS
 
 
 class TestTheTableItself:
-    """What only the real adapter can be asked."""
+    """Tests of the real adapter alone."""
 
     @pytest.fixture
     def table(self, deployment: Deployment) -> DynamoStore:
@@ -775,7 +775,7 @@ class TestTheTableItself:
     def test_items_of_events_use_no_attribute_of_a_clusters_record(
         self, table: DynamoStore, deployment: Deployment
     ) -> None:
-        """So that a policy on attributes keeps the function that receives events from writing META."""
+        """So a policy on attributes prevents the function that receives events from writing META."""
         table.save_group("demo", KEY, FAILED, None)
         table.save_zone("demo", "-", "a", said(NOW), None)
         table.save_scale_request("demo", REQUEST, None)
@@ -788,7 +788,7 @@ class TestTheTableItself:
     def test_an_item_with_only_the_event_functions_attributes_counts_for_nothing(
         self, table: DynamoStore, deployment: Deployment
     ) -> None:
-        """It may add its attributes under any sort key: nobody must be kept from reading or writing by them."""
+        """It may add its attributes under any sort key. They must not prevent reads or writes."""
         register(table)
         found = table.load("demo")
         for key in ("META#CONTROL", "NEXT_CHECK", f"POOL#{POOL}", "POOL#x", "LEASE#x"):
@@ -920,7 +920,7 @@ class TestChecks:
     def test_of_each_cluster_the_latest_counts_for_two_hours(self, kept: Kept, store: ActionStore) -> None:
         store.save_checked_at(["blue", "green"], NOW)
         store.save_checked_at(["blue"], NOW + MINUTE)
-        store.save_checked_at(["blue", "green"], NOW - MINUTE)  # a message that came late
+        store.save_checked_at(["blue", "green"], NOW - MINUTE)  # a late message
         assert store.checked_at() == {"blue": NOW + MINUTE, "green": NOW - MINUTE}
         store.save_checked_at(["blue", "green"], NOW + 2 * MINUTE)
         assert store.checked_at() == dict.fromkeys(("blue", "green"), NOW + 2 * MINUTE)

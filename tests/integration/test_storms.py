@@ -1,4 +1,4 @@
-"""Nothing feeds itself: two simulated hours of writers that put things back, and of two thousand events."""
+"""No storm causes more work than its cause: two simulated hours of writers that undo changes, and 2,000 events."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _HOUR = 3600
 
 @dataclass(kw_only=True)
 class Counted:
-    """Counts of two hours; ``last`` ones are of the second hour alone."""
+    """Counts of two hours. ``last`` ones are of the second hour alone."""
 
     checks: int
     last_checks: int
@@ -58,7 +58,7 @@ def two_hours(world: TimedWorld, patches: Callable[[], int]) -> Counted:
 
 
 class Contested(SandboxWorld):
-    """A pool of three zones of two nodes each beside the autoscaler. ``dead``: the first zone gives no machines."""
+    """A pool of three zones of two nodes each, with the autoscaler. ``dead``: the first zone gives no machines."""
 
     def __init__(self, *, dead: bool = False, minimum: int = 0, pods: int = 6) -> None:
         pool = Pool(name="workers", minimum=minimum, maximum=12, replicas=(2, 2, 2))
@@ -87,7 +87,7 @@ class Contested(SandboxWorld):
         return sorted(name.name for name, state in states.items() if state.contest.contested_since is not None)
 
     def two_hours(self, gitops: Callable[[], None] = lambda: None) -> tuple[Counted, "Contested"]:
-        """Live through two hours in which a GitOps tool acts every half minute."""
+        """Play two hours in which a GitOps tool acts every half minute."""
         self.timetable.every(30, gitops, first=7)
         return two_hours(self, lambda: self.patches), self
 
@@ -99,7 +99,7 @@ def gitops_puts_bounds_back() -> tuple[Counted, Contested]:
 
 
 def gitops_puts_replicas_back() -> tuple[Counted, Contested]:
-    """Play a GitOps tool that wants four nodes in a zone without machines, which we release."""
+    """Play a GitOps tool that wants four nodes in a zone without machines, which Evenkeel releases."""
     world = Contested(dead=True)
     return world.two_hours(lambda: world.put_back_replicas(4, 2, 2))
 
@@ -163,7 +163,7 @@ STORMS: dict[str, Callable[[], tuple[Counted, Contested | None]]] = {
 }
 
 _MINUTES = 60
-#: checks a minute that a storm may cause beside the scan's own
+#: checks a minute that a storm may cause in addition to the scan's
 _MORE = 4
 
 
@@ -182,7 +182,7 @@ def test_replicas_that_are_put_back_are_contested_and_only_bounds_follow_the_aut
     assert world.contested
     sent = world.api.requests.matching(method="PATCH", manager="evenkeel")
     assert not [patch for patch in sent[-counted.last_patches :] if "replicas" in patch.body.get("spec", {})]
-    # The autoscaler takes them away a quarter of an hour after each return, and they come back: two changes.
+    # The autoscaler removes them a quarter of an hour after each return, and they come back: two changes.
     assert counted.last_patches <= 4 * 4
     assert counted.busiest_minute <= 1 + _MORE
     assert counted.last_checks <= 1.5 * _MINUTES

@@ -1,4 +1,4 @@
-"""An upgrade and a rollback as docs/operate/upgrade.md has them: stored items of one release, and code of another."""
+"""Upgrade and rollback as in docs/operate/upgrade.md: stored items of one release, and code of another."""
 
 import json
 from datetime import timedelta
@@ -22,7 +22,7 @@ INCIDENTS = {DetailType.INCIDENT_OPENED, DetailType.INCIDENT_CHANGED, DetailType
 
 
 def changed(item: Item, fields: dict[str, Any]) -> Item:
-    """Return the item with more fields in its JSON text. A compressed cache stays as it is."""
+    """Return the item with more fields in its JSON text. A compressed cache is unchanged."""
     stored = {name: item[name]["S"] for name in ("record", "state") if name in item}
     texts = {name: json.loads(text) for name, text in stored.items() if text.startswith("{")}
     return item | {name: {"S": json.dumps(text | fields)} for name, text in texts.items()}
@@ -36,7 +36,7 @@ def take_over(scene: Scene, name: str, *, newer: bool) -> InProcess:
 
 
 def forgotten(client: InProcess, name: str) -> list[tuple[str, str]]:
-    """The items of the fixture that have lost the fields of a newer release, except the lease and the health."""
+    """Return the fixture's items that have lost the fields of a newer release, except the lease and the health."""
     after = {(item["pk"]["S"], item["sk"]["S"]): json.dumps(item) for item in client.items()}
     lost = [key for key in InProcess(fixture(name)).key_pairs() if "from_tomorrow" not in after[key]]
     return [key for key in lost if "LEASE" not in key and "HEALTH" not in key[0] + key[1]]

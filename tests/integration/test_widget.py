@@ -1,4 +1,4 @@
-"""The CloudWatch widget: HTML for readers of a dashboard, and nothing that they could change."""
+"""The CloudWatch widget: HTML for readers of a dashboard, which cannot change anything."""
 
 import json
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ CLUSTER = EVENT["cluster"]
 
 @pytest.fixture(autouse=True)
 def _parts_of_this_test() -> Iterator[None]:
-    use_clock(SystemClock())  # the functions' connections are kept, and those of another test lead to its own table
+    use_clock(SystemClock())  # the functions keep their connections, and another test's lead to its table
     yield
     use_clock(SystemClock())
 
 
 @pytest.fixture
 def cluster(deployment: Deployment, functions: InProcess) -> Iterator[Cluster]:
-    """A registered cluster under the id that the event names."""
+    """Yield a registered cluster with the id in the event."""
     with World(clusters=["cluster-api"], clock=lambda: datetime.now(UTC)) as world:
         found = world.clusters["cluster-api"]
         record = {"flavours": ["cluster-api"], "access": put_kubeconfig(deployment, CLUSTER, found)}
@@ -38,7 +38,7 @@ def cluster(deployment: Deployment, functions: InProcess) -> Iterator[Cluster]:
 
 @contextmanager
 def unchanged(deployment: Deployment) -> Iterator[None]:
-    """Nothing that is stored changes, and no message is sent."""
+    """Check that no stored item changes, and that no message is sent."""
     before = table(deployment), waiting(deployment)
     yield
     assert (table(deployment), waiting(deployment)) == before

@@ -1,1 +1,1 @@
-"""Is demand met in the end, and PoolMaximum never passed? A simulation of one pool that knows no strategy."""
+"""Is demand finally met, and PoolMaximum never passed? A simulation of one pool, independent of strategies."""

@@ -1,4 +1,4 @@
-"""A simulated pool and its surroundings, written down or drawn at random; times are seconds from the start."""
+"""A simulated pool and its environment, given or drawn at random. Times are seconds from the start."""
 
 import random
 from dataclasses import dataclass, fields
@@ -13,7 +13,7 @@ ZONES = "abcdef"
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """From ``at`` on: pods that run in any zone, and pods that run in one zone only. Each takes a node of its own."""
+    """From ``at`` on: pods that run in any zone (``free``), and in one zone only (``bound``). Each needs a node."""
 
     at: int
     free: int
@@ -26,7 +26,7 @@ class Demand:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A time in the life of one zone; ``end`` None: for good."""
+    """A span of time of one zone. ``end`` None: without end."""
 
     zone: int
     start: int
@@ -38,7 +38,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One pool, its demand, its autoscaler, and when Evenkeel checks. ``strategy`` None: no Evenkeel at all."""
+    """One pool, its demand, its autoscaler, and the times of Evenkeel's checks. ``strategy`` None: no Evenkeel."""
 
     maximum: int
     zones: int = 3
@@ -47,27 +47,27 @@ class Case:
     nodes: tuple[int, ...] = ()  # at the start, per zone; empty: none
     room: tuple[int, ...] = ()  # max of each group above its nodes before Evenkeel's first check; empty: none
     demand: tuple[Demand, ...] = ()
-    beyond: int = 0  # pods of the last demand that nobody can place: all of the others are free, or bound as these are
+    beyond: int = 0  # pods of the last demand that cannot be placed: all others are free too, or bound like these
     weights: tuple[int, ...] = ()
     zone_max: tuple[int | None, ...] = ()
     floor: int = 0  # least max that the owner of the bounds accepts
     frozen: tuple[Span, ...] = ()  # Evenkeel may not write the group
-    paused: tuple[Span, ...] = ()  # nor do its own controllers act
-    suspended: tuple[Span, ...] = ()  # the cloud launches nothing in the group
+    paused: tuple[Span, ...] = ()  # its own controllers do not act either
+    suspended: tuple[Span, ...] = ()  # the cloud launches no machine in the group
     skips_paused: bool = True  # the autoscaler leaves paused groups out (from release 1.36 on)
     refusing: tuple[Span, ...] = ()  # the zone gives no new machines
-    events: bool = False  # refused launches are reported by events as well
-    made: int = 0  # a machine is made so long after its replica is requested
+    events: bool = False  # refused launches are also reported by events
+    made: int = 0  # seconds from a requested replica to its machine
     boot: int = 60
     loop: int = 10  # the autoscaler's
-    autoscaler_loop: float = 10  # what the record says of it
+    autoscaler_loop: float = 10  # the same in the record
     expander: str = "random"  # or "priority": the same order each time
     balancing: bool = False
     scan: int = 60
-    others: int | None = None  # checks that other pools cause, so often
+    others: int | None = None  # seconds between checks that other pools cause
     delay: int = 2  # a write takes up to this long
-    timers: bool = True  # checks after a write, and at the plan's own moments; false: every such message is lost
-    deaths: float = 0  # how likely a run dies before a write
+    timers: bool = True  # checks after a write and at times that the plan sets; False: all these messages are lost
+    deaths: float = 0  # probability that a run dies before a write
     seed: int = 0
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ class Case:
 
     @property
     def settles(self) -> int:
-        """When the last thing happens that nobody in the simulation decides about."""
+        """Return the time of the last event that the case sets."""
         spans = (*self.frozen, *self.refusing, *self.paused, *self.suspended)
         return max(
             [0, *(at for span in spans for at in (span.start, span.end or 0)), *(step.at for step in self.demand)]
@@ -93,7 +93,7 @@ class Case:
 
 
 def caps(case: Case) -> list[float]:
-    """Most nodes that each zone can have in the end."""
+    """Return the most nodes that each zone can finally have."""
     limits = case.zone_max or (None,) * case.zones
     most = [float("inf") if limit is None else float(limit) for limit in limits]
     if case.strategy is BACKWARD_COMPATIBLE:
@@ -116,10 +116,10 @@ def first_max(case: Case, zone: int) -> int:
 
 
 def can_be_met(case: Case, free: int, bound: tuple[int, ...]) -> bool:
-    """Whether PoolMaximum, caps and capacity allow this demand, wherever the pods that can run anywhere were put.
+    """Return True if PoolMaximum, caps and capacity allow this demand, wherever free pods were placed.
 
-    Some nodes of PoolMaximum belong to one group, needed or not: what a frozen group's bounds allow, the one node that
-    an owner keeps for an empty group, PoolMinimum. Pods that are free may use them, pods bound to other zones cannot.
+    Some nodes of PoolMaximum belong to one group, needed or not: those that a frozen group's bounds allow, an owner's
+    one node of an empty group, PoolMinimum. Free pods may use them, pods bound to other zones cannot.
     """
     most = caps(case)
     frozen = _frozen_for_good(case)
@@ -179,7 +179,7 @@ def drawn(seed: int, strategy: Strategy = BALANCED) -> Case:
 
 
 def drawn_with_thaws(seed: int) -> Case:
-    """A pool that fills up while one or two groups cannot grow, again and again; some thaw into a rollout."""
+    """Return a pool that fills up while one or two groups repeatedly cannot grow; some thaw into a rollout."""
     chance = random.Random(f"thaws/{seed}")
     zones = chance.randint(2, 4)
     maximum = chance.randint(zones, 8 * zones)
@@ -223,7 +223,7 @@ def drawn_with_thaws(seed: int) -> Case:
 
 
 def _with_a_frozen_group(case: Case, chance: random.Random) -> Case:
-    """From the start, with bounds of its own, or for a while later on, with those it has then."""
+    """Freeze a group from the start with drawn bounds, or later for a while with its bounds then."""
     zone = chance.randrange(case.zones)
     if chance.random() < 0.5:
         start = chance.randint(100, 2000)
@@ -251,7 +251,7 @@ def _with_nodes(case: Case, chance: random.Random) -> Case:
         nodes = [have or chance.randint(0, max(1, case.maximum // case.zones)) for have in nodes]
     frozen = {span.zone for span in case.frozen if span.start == 0}
     bound = [have if chance.random() < 0.5 else 0 for have in nodes]
-    for zone in sorted(range(case.zones), key=lambda zone: -nodes[zone]):  # fewer, until they are allowed
+    for zone in sorted(range(case.zones), key=lambda zone: -nodes[zone]):  # lower the number until it is allowed
         while nodes[zone] and zone not in frozen:
             allowed = sum(nodes) + sum(case.room) <= case.maximum
             if allowed and can_be_met(replace(case, nodes=tuple(nodes)), sum(nodes) - sum(bound), tuple(bound)):
@@ -265,7 +265,7 @@ def _with_nodes(case: Case, chance: random.Random) -> Case:
 
 
 def _with_demand(case: Case, chance: random.Random) -> Case:
-    """Bursts or trickles, free, bound or mixed; half of them up to the last node that can be had."""
+    """Add bursts or trickles of pods, free, bound or mixed; half of them up to the last possible node."""
     kinds: list[int | None] = chance.choice(
         [
             [None],
@@ -279,7 +279,7 @@ def _with_demand(case: Case, chance: random.Random) -> Case:
     free, bound = first.free, list(first.bound)
     steps = [first]
     at = chance.randint(0, 400)
-    if chance.random() < 0.2 and first.pods:  # first some of it goes
+    if chance.random() < 0.2 and first.pods:  # first, demand falls
         free, bound = chance.randint(0, free), [chance.randint(0, pods) for pods in bound]
         steps.append(Demand(at=at, free=free, bound=tuple(bound)))
         at += chance.randint(60, 1800)
@@ -293,7 +293,7 @@ def _with_demand(case: Case, chance: random.Random) -> Case:
         more_free = free + pods * (kind is None)
         more_bound = tuple(have + pods * (zone == kind) for zone, have in enumerate(bound))
         if not can_be_met(case, more_free, more_bound):
-            size //= 2  # what is left is smaller than this
+            size //= 2  # the rest is smaller
             if not size and len(kinds) > 1:
                 kinds, size = [other for other in kinds if other != kind], largest
             continue
@@ -305,7 +305,7 @@ def _with_demand(case: Case, chance: random.Random) -> Case:
 
 
 def _with_more_than_fits(case: Case, chance: random.Random) -> Case:
-    """Where all that can be had is asked for and the pods are of one kind: some more of them that find no place."""
+    """Add pods that cannot be placed, if all pods are of one kind and need all possible nodes."""
     last, beyond = case.demand[-1], chance.randint(1, case.maximum)
     if last.pods not in (last.free, max(last.bound)):
         return case

@@ -1,12 +1,12 @@
-"""Evenkeel's ``plan()`` beside a model of Cluster Autoscaler, in simulated seconds.
+"""Evenkeel's ``plan()`` with a model of Cluster Autoscaler, in simulated seconds.
 
-The autoscaler is modelled here from its own sources alone (release 1.37): one scale-up per loop, into one group that
-the expander chooses among those with room for pods that wait, or balanced over similar groups; it reads every max from
-the objects as they stand and passes none; what it has ordered itself it counts as coming for a quarter of an hour, what
-others have ordered it does not; a node that nobody needs for ten minutes goes, unless its group is at its min.
-(core/scaleup/orchestrator, processors/nodegroupset/balancing_processor.go:79-181, clusterstate.go:1126-1139.)
+The autoscaler is modelled from the sources of release 1.37 alone (core/scaleup/orchestrator,
+processors/nodegroupset/balancing_processor.go:79-181, clusterstate.go:1126-1139). There is one scale-up per loop, into
+one group that the expander chooses among those with room for waiting pods, or balanced over similar groups; it reads
+every max from the current objects and exceeds none; it counts its own orders, and not those of others, as upcoming for
+a quarter of an hour; it removes a node that has been unneeded for ten minutes, unless its group is at its min.
 
-Nothing in here knows how a strategy sizes a group.
+No part of this module knows how a strategy sizes a group.
 """
 
 import heapq
@@ -39,14 +39,14 @@ from tests.parts import make, replace
 
 _PAUSED, _ROLLING = Reason.of(Rule.OBJECT_PAUSED), stated("a rolling update is under way")
 START = datetime(2026, 1, 15, tzinfo=UTC)
-HORIZON = 12 * 3600  # patience after the last thing that happens by itself: the last nodes of a pool wander slowly
-PATIENCE = 900  # the autoscaler's, with an order
+HORIZON = 12 * 3600  # seconds after the last event of the case: the last nodes of a pool move slowly
+PATIENCE = 900  # seconds that the autoscaler waits for an order
 UNNEEDED = 600
 AT_ONCE = 10  # empty nodes that it removes in one loop
 REFUSED_AFTER = 3
 TRIED_AGAIN_AFTER = 60
-DELIVERED_AGAIN_AFTER = 90  # what a run that died was to do
-AFTERWARDS = 300  # a world that got what it wanted is watched for so long
+DELIVERED_AGAIN_AFTER = 90  # seconds until a dead run's message is delivered again
+AFTERWARDS = 300  # seconds for which a world is watched after its demand is met
 
 
 def moment(at: int) -> datetime:
@@ -78,7 +78,7 @@ class SimulatedMachine:
 
 @dataclass(eq=False, kw_only=True)
 class Group:
-    """A node group: the object, its machines, and what the autoscaler remembers of it."""
+    """A node group: the object, its machines, and its last state as read by a check."""
 
     index: int
     bounds: Bounds
@@ -90,7 +90,7 @@ class Group:
     suspended: bool = False
     version: int = 0
     published: PublishedBounds | None = None
-    seen: NodeGroup | None = None  # as the last check found it; None: changed since
+    seen: NodeGroup | None = None  # as the last check read it; None: changed since
 
     @property
     def zone(self) -> str:
@@ -102,17 +102,17 @@ class Group:
 
     @property
     def stands(self) -> bool:
-        """Whether no machine is made here for replicas that have none."""
+        """Return True if no machine is made for replicas without one."""
         return self.paused or self.suspended
 
     @property
     def rests(self) -> bool:
-        """Whether Evenkeel may not write the group, and nothing can add to it."""
+        """Return True if Evenkeel may not write the group, and it gets no machines."""
         return self.paused or (self.frozen and self.suspended)
 
     @property
     def target(self) -> int:
-        """The replicas that can be had now."""
+        """Return the replicas that can have machines now."""
         return min(self.requested, len(self.machines)) if self.rests else self.requested
 
     @property
@@ -120,7 +120,7 @@ class Group:
         return max(0, self.bounds.max - self.requested)
 
     def coming(self, now: int) -> int:
-        """Nodes that the autoscaler counts on: those that run, and what it has ordered and still waits for."""
+        """Return the nodes that the autoscaler expects: those that run, and its orders that it still waits for."""
         if self.running == self.requested:
             return self.running
         unmade = 0 if self.stands else max(0, self.requested - len(self.machines))
@@ -142,12 +142,12 @@ class Group:
 class Result:
     case: Case
     met_at: int | None = None  # when the last pod of all had its node
-    last_order: int | None = None  # when enough was requested for all pods, for the first time
+    last_order: int | None = None  # when enough was first requested for all pods
     passed: str = ""  # the first moment at which the autoscaler passed PoolMaximum
-    unsafe: list[str] = field(default_factory=list)  # published bounds that must not be
-    lost: list[str] = field(default_factory=list)  # replicas taken from groups that have never thawed
+    unsafe: list[str] = field(default_factory=list)  # forbidden published bounds
+    lost: list[str] = field(default_factory=list)  # replicas removed from groups that have never thawed
     thaw_adds: int = 0  # the most nodes by which a plan has said that thaws may pass PoolMaximum
-    removed: int = 0  # running nodes that one of our writes took away
+    removed: int = 0  # running nodes that a write of Evenkeel removed
     running: tuple[int, ...] = ()
     checks: int = 0
     writes: int = 0
@@ -217,7 +217,7 @@ class Simulation:
         )
 
     def _at(self, when: int, what: Callable[[], None]) -> None:
-        """Let it happen; who goes first within one second is a matter of chance."""
+        """Schedule an act. The order within one second is random."""
         heapq.heappush(self._agenda, (max(when, self.now), self.chance.random(), next(self._numbers), what))
 
     def run(self) -> Result:
@@ -276,7 +276,7 @@ class Simulation:
         self._make(group)
 
     def _make(self, group: Group, *, ordered: bool = False) -> None:
-        """Make the machines that the group's replicas lack, unless nothing is made there now."""
+        """Make the machines that the group's replicas lack, unless none can be made now."""
         for _ in range(0 if group.stands else group.requested - len(group.machines)):
             name = f"{group.zone}-{next(self._numbers)}"
             machine = SimulatedMachine(name=name, created=self.now, launched=self.now, ordered=ordered)
@@ -331,7 +331,7 @@ class Simulation:
         self._touch()
 
     def _shrink(self, group: Group, nodes: int) -> int:
-        """Machines go: failed first, then the newest without a node. Returns how many running ones had to."""
+        """Remove machines: failed first, then the newest without a node. Return the number of running ones."""
         goes = sorted(group.machines, key=lambda machine: (machine.running, machine.failed is None, -machine.created))
         running, unmade = 0, group.requested - len(group.machines)
         for machine in goes[: max(0, nodes - unmade)]:
@@ -363,7 +363,7 @@ class Simulation:
             self._scale_down()
 
     def _waiting(self) -> tuple[list[int], int]:
-        """Pods without a node, bound per zone and free, when all that is coming has come."""
+        """Return the pods that will have no node, bound per zone and free, when all upcoming nodes run."""
         nodes = [group.coming(self.now) for group in self.groups]
         bound = [max(0, pods - have) for pods, have in zip(self.demand.bound, nodes, strict=True)]
         spare = sum(max(0, have - pods) for pods, have in zip(self.demand.bound, nodes, strict=True))
@@ -380,7 +380,7 @@ class Simulation:
         else:
             chosen = self.chance.choice(options)
         pods = bound[chosen.index] + free
-        # Similar groups share a scale-up only where they fit all of its pods.
+        # Similar groups share a scale-up only if they fit all of its pods.
         alike = options if self.case.balancing and not bound[chosen.index] else [chosen]
         for group, nodes in self._shares(alike, pods):
             self._order_nodes(group, nodes)
@@ -456,7 +456,7 @@ class Simulation:
         self._check("failure event")
 
     def _check_again(self, wrote: bool) -> None:
-        """Ask for the check that is due next, if none is that comes sooner. Who has asked cannot take it back."""
+        """Request the next check unless an earlier one is requested. A request cannot be withdrawn."""
         now = moment(self.now)
         self._timer, seconds = next_timer(self._timer, now, wrote=wrote, doubtful=False, wanted=self._check_at)
         if seconds is not None and self.case.timers:
@@ -504,7 +504,7 @@ class Simulation:
         self._write_next()
 
     def _check_plan(self, pool: PoolPlan) -> None:
-        """What is written within PoolMaximum, what a thaw can add is said, and only who has thawed loses replicas."""
+        """Check that written maxima keep PoolMaximum, and that only thawed groups lose replicas."""
         said = [note.facts["nodes"] for note in pool.report.notes if note.rule is Rule.THAW_ADDS]
         self.result.thaw_adds = max(self.result.thaw_adds, *map(int, map(str, said)), 0)
         kept, targets = 0, 0
@@ -526,7 +526,7 @@ class Simulation:
         self._at(self.now + self.chance.randint(0, self.case.delay), self._write)
 
     def _write(self) -> None:
-        """The next patch of a run. Another writer of the object meanwhile wins, and the run checks again."""
+        """Write the next patch of a run. If the object has changed since the plan, check again instead."""
         if self.chance.random() < self.case.deaths:
             self._writes.clear()
             self._note("the run dies")

@@ -1,4 +1,4 @@
-"""From a case that fails to a smaller one that fails as well."""
+"""Find a smaller case that fails, too."""
 
 from collections.abc import Callable, Iterator
 
@@ -35,7 +35,7 @@ def _smaller(case: Case) -> Iterator[Case]:
 
 
 def smallest(case: Case, fails: Callable[[Case], bool]) -> Case:
-    """A case that fails, and of which nothing can be left out so that it still does (or patience is at its end)."""
+    """Return a failing case that does not fail without any of its parts, or the smallest after ``_TRIES`` tries."""
     tries = 0
     while True:
         for other in _smaller(case):

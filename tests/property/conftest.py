@@ -5,4 +5,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _sockets_closed(socket_disabled: None) -> None:
-    """pytest-socket's own fixture, for every test; it opens them again afterwards."""
+    """Use pytest-socket's fixture for every test. It opens sockets again afterwards."""

@@ -1,4 +1,4 @@
-"""Random clusters for the properties: pools of every strategy, with groups in every state that a check can find."""
+"""Random clusters for the properties: pools of every strategy, with groups in every state that a check can read."""
 
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -27,7 +27,7 @@ counts = st.integers(0, 9)
 
 
 def _brief(value: Any) -> str:
-    """A dataclass by the fields that differ from their defaults, so that a failing example can be read."""
+    """Return a dataclass with the fields that differ from their defaults, so that a failing example is readable."""
     if not is_dataclass(value):
         return str(value)
     reported = [
@@ -63,14 +63,14 @@ class World:
 
 
 def one_of(*lists: Iterable[Any]) -> st.SearchStrategy[Any]:
-    """An element of a list, each list as often as any other, in a single draw: Hypothesis's time goes by draws."""
+    """Draw an element of a list, each list equally often, in a single draw, because draws take Hypothesis's time."""
     found = [list(values) for values in lists]
     size = max(map(len, found))
     return st.sampled_from([value for values in found for value in values * (size // len(values))])
 
 
 BOUNDS = [Bounds(min(pair), max(pair)) for pair in product(range(10), repeat=2)]
-#: Bounds as they should be: 0 <= min <= max.
+#: Valid bounds: 0 <= min <= max.
 bounds = st.sampled_from(BOUNDS)
 maybe_bounds = one_of([None], BOUNDS)
 maybe_limits = one_of([None], [None], BOUNDS)
@@ -95,7 +95,7 @@ def running_of(requested: int) -> st.SearchStrategy[int]:
 
 @cache
 def listed_of(waiting: int) -> st.SearchStrategy[int | None]:
-    """Machines are not listed; or as many without a node as are waited for, or fewer, or one more."""
+    """Draw the number of machines without a node: as many as awaited, fewer, one more, or None: not listed."""
     return one_of([None], range(waiting + 2))
 
 
@@ -111,13 +111,13 @@ def _machines(running: int, minutes: Iterable[int]) -> tuple[Machine, ...]:
 @cache
 @st.composite
 def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: bool = False) -> NodeGroup:
-    """A node group; a plain one has no caps, floors, limits or weights, is not frozen and its launches not stopped."""
+    """Draw a node group. A plain one has no caps, floors, limits or weights, is not frozen and launches machines."""
     requested = draw(counts)
     running = draw(running_of(requested))
     found, offer, listed = draw(maybe_bounds), draw(offers), draw(listed_of(max(0, requested - running)))
     fence, two_objects, untouched = draw(flags)
     if found is not None and offer is not None and untouched:
-        offer = replace(offer, bounds=found)  # what we published and nobody has touched
+        offer = replace(offer, bounds=found)  # published by Evenkeel and unchanged
     frozen_because, weight, floor_max, launches_stopped = (None, 1, 0, None) if plain else draw(extras)
     return group(
         zone,
@@ -152,7 +152,7 @@ def rules_of(strategies: tuple[Strategy, ...]) -> st.SearchStrategy[tuple]:
 def policies(
     draw: st.DrawFn, names: tuple[str, ...] = ("workers",), strategies: tuple[Strategy, ...] = tuple(STRATEGIES)
 ) -> Policy:
-    """PoolMinimum <= PoolMaximum for each pool."""
+    """Draw policies with PoolMinimum <= PoolMaximum for each pool."""
     rules = []
     for name in names:
         least, most = sorted(draw(pool_numbers))
@@ -168,7 +168,7 @@ def impaired_of(zones: tuple[str, ...]) -> st.SearchStrategy[str | None]:
 
 @st.composite
 def states(draw: st.DrawFn, found: tuple[NodeGroup, ...], *, plain: bool = False) -> ClusterState:
-    """Backoffs for some of the groups; now and then an impaired zone. In plain ones no slow start caps a group."""
+    """Draw backoffs of some groups, and sometimes an impaired zone. In plain states no slow start caps a group."""
     known: dict = {}
     for member in found:
         backoff: GroupState | None = draw(backoffs)
@@ -185,7 +185,7 @@ def states(draw: st.DrawFn, found: tuple[NodeGroup, ...], *, plain: bool = False
 def pools(
     draw: st.DrawFn, *, strategies: tuple[Strategy, ...] = tuple(STRATEGIES), plain: bool = False, most: int = 5
 ) -> World:
-    """One pool that existed before, so that it is valid whatever its PoolMaximum."""
+    """Draw one pool that existed before, so that it is valid with any PoolMaximum."""
     zones = "abcdefgh"[: draw(st.integers(1, most))]
     found = tuple(draw(groups(zone, plain=plain)) for zone in zones)
     if all(member.bounds is None and member.requested == 0 for member in found):
@@ -195,7 +195,7 @@ def pools(
 
 @st.composite
 def clusters(draw: st.DrawFn) -> World:
-    """Several pools, some of them new and too small, and groups that belong to none."""
+    """Draw several pools, some of them new and too small, and groups that belong to none."""
     found = tuple(
         draw(groups(zone, pool))
         for pool in (*draw(st.lists(st.sampled_from(["one", "two", "three"]), max_size=3, unique=True)), None)

@@ -9,12 +9,12 @@ from typer.main import get_command
 
 @pytest.fixture(autouse=True)
 def _sockets_closed(socket_disabled: None) -> None:
-    """pytest-socket's own fixture, for every test; it opens them again afterwards."""
+    """Use pytest-socket's fixture for every test. It opens sockets again afterwards."""
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _commands_built_once() -> Iterator[None]:
-    """Typer's runner builds every command anew for every call, which takes longer than most calls do."""
+    """Build Typer's commands once: its runner builds them for every call, which takes longer than most calls."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("typer.testing._get_command", cache(get_command))
         yield

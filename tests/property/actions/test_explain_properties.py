@@ -1,4 +1,4 @@
-"""What an explanation says of a plan is what the plan says: every number in it, and every reason."""
+"""An explanation of a plan has the plan's numbers and reasons."""
 
 import re
 
@@ -25,7 +25,7 @@ _MOMENT = re.compile(
 
 
 def preview_of(world: World) -> Preview:
-    """The world as the operator function sees it. Its policy stands in the place of a record's."""
+    """Return the world as the operator function reads it, with its policy instead of a record's."""
     made = record()
     object.__setattr__(made, "policy", lambda: world.policy)
     stored = StoredCluster(
@@ -58,9 +58,9 @@ def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
         known |= {nodes, *(() if pool.max is None else (nodes - pool.max, pool.max - nodes))}
     known |= {sum(max(0, one.bounds.max - one.requested) for one in pool.groups if one.bounds)}
     zones = [nodes for one in pool.groups for nodes in (one.requested, one.group.running)]
-    known |= {*zones, *(more - fewer for more in zones for fewer in zones)}  # where the pool is uneven
+    known |= {*zones, *(more - fewer for more in zones for fewer in zones)}  # if the pool is uneven
     adopted = [pool.adopted.get(str(one.group.key)) for one in pool.groups]
-    if plan is None:  # where nobody owns the numbers, the members' own stand behind them
+    if plan is None:  # if no object owns the numbers, the members' own follow them
         known |= {number for bounds in adopted if bounds for number in (bounds.min, bounds.max)}
         known |= {n for one in pool.groups if one.group.bounds for n in (one.group.bounds.min, one.group.bounds.max)}
     else:
@@ -116,7 +116,7 @@ def test_every_reason_of_the_plan_is_in_the_explanation(world: World) -> None:
         for plan in pool.groups:
             text = " ".join(explain_group(preview, pool, plan)).lower()
             for reason in plan.reasons:
-                assert sentence(reason.without("words")).lower() in text  # the failure's words stand elsewhere
+                assert sentence(reason.without("words")).lower() in text  # the failure's message is elsewhere
 
 
 @given(pools())

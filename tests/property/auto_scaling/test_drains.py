@@ -1,4 +1,4 @@
-"""Whatever happens to pods, budgets, nodes and runs: no pod is lost with its node, and no budget is exceeded by us."""
+"""Whatever happens to pods, budgets, nodes and runs: no pod is lost with its node, and Evenkeel exceeds no budget."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""No value that AWS, a user or a neighbor can give a group is an error of the check, or ends an instance."""
+"""No value that AWS, a user or a neighbor can give a group fails the check, or ends an instance."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever happens to the tags of groups: the maxima hold, and what repairs them lets a restore end."""
+"""Whatever happens to the tags of groups: the maxima hold, and after a repair a restore ends."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -36,7 +36,7 @@ def accept(stage: Stage, name: str) -> None:
 
 
 def order(stage: Stage, name: str) -> None:
-    """An autoscaler orders a node within the group's max."""
+    """Order a node as an autoscaler, within the group's max."""
     group = stage.group(name)
     desired = min(group.desired + 1, group.maximum)
     stage.api.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=desired)

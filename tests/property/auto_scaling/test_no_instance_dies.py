@@ -1,4 +1,4 @@
-"""Whatever another writer does between two calls of ours, no call of ours ends an instance that is in service."""
+"""Whatever another writer does between two calls of Evenkeel, no call of Evenkeel ends an instance in service."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,7 +24,7 @@ _SIZES = st.integers(0, 9)
 
 
 class _Watched:
-    """Our client. Others act before each call; the instances that each call ends are noted."""
+    """Evenkeel's client. Others act before each call, and the instances that each call ends are noted."""
 
     def __init__(self, client: Any, stage: Stage, others: Iterator[Callable[[Stage], None]], ended: list[str]) -> None:
         self._client, self._stage, self._others, self._ended = client, stage, others, ended
@@ -45,7 +45,7 @@ def _in_service(stage: Stage) -> set[str]:
     return {one.id for one in stage.group(_NAME).instances.values() if one.state == "InService"}
 
 
-# What others do. None of it ends an instance in service by itself.
+# Acts of others. None of them ends an instance in service.
 
 
 def _raise_desired(more: int) -> Callable[[Stage], None]:
@@ -60,7 +60,7 @@ def _raise_desired(more: int) -> Callable[[Stage], None]:
 
 
 def _forget_launches(stage: Stage) -> None:
-    """Cluster Autoscaler deletes placeholders: the desired capacity becomes the number of instances."""
+    """Delete placeholders as Cluster Autoscaler: the desired capacity becomes the number of instances."""
     group = stage.group(_NAME)
     desired = min(max(len(group.counted), group.minimum), group.maximum)
     if desired >= len(group.counted):
@@ -139,7 +139,7 @@ _CASES = [
 def test_desired_is_never_lowered_below_the_instances_that_others_ordered(
     call: int, order: int, seconds: int, late: int
 ) -> None:
-    """Launches are refused. Before a call of our release, the zone delivers them, and others may order more."""
+    """Launches are refused. Before a call of Evenkeel's release, the zone delivers them, and others may order more."""
     stage, ordered = Stage(), set[str]()
     stage.put(_NAME, ZONES[0], 0, 2, 9)
     stage.minutes(2)
@@ -177,7 +177,7 @@ def _is_unfinished(stage: Stage) -> bool:
 def _write(
     cluster: AutoScalingCluster, group: NodeGroup, bounds: Bounds, requested: int | None, *, leaves: bool
 ) -> None:
-    """Write any numbers, whether a plan would have them or not."""
+    """Write any numbers, even if no plan has them."""
     target = group.requested if requested is None or leaves else requested
     plan = GroupPlan(group=group, state=State.HEALTHY, requested=target, bounds=bounds, reasons=())
     patch = Patch(plan=plan, bounds=bounds, requested=None if leaves else requested, leaves=leaves)
@@ -187,7 +187,7 @@ def _write(
 
 
 class _KilledError(BaseException):
-    """The worker's process is gone."""
+    """The worker's process ended."""
 
 
 def _die(_stage: Stage) -> None:
@@ -195,7 +195,7 @@ def _die(_stage: Stage) -> None:
 
 
 def _put_back(stage: Stage) -> None:
-    """EKS or Terraform writes its own bounds back, which end no instance."""
+    """Write bounds back as EKS or Terraform, which end no instance."""
     group = stage.group(_NAME)
     low, high = min(1, group.desired), max(9, group.desired)
     stage.api.update_auto_scaling_group(AutoScalingGroupName=_NAME, MinSize=low, MaxSize=high)

@@ -1,7 +1,7 @@
-"""Every interleaving of one write of ours with three calls of cluster-autoscaler, EKS or Terraform.
+"""Every interleaving of one write of Evenkeel with three calls of cluster-autoscaler, EKS or Terraform.
 
-No call of ours ends an instance in service. A number that cluster-autoscaler read before may end some; such an end is
-counted apart, and must occur without any write of ours, too.
+No call of Evenkeel ends an instance in service. A stale number of cluster-autoscaler may end some. Such an end is
+counted separately, and must also occur without Evenkeel's write.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ from tests.auto_scaling_groups import ZONES, Stage
 from tests.fakes import plenty
 
 _NAME = "workers-a"
-_NEW: Span = (timedelta(0), timedelta(0))  # reads are not old
+_NEW: Span = (timedelta(0), timedelta(0))  # reads are not stale
 Play = Callable[[Stage, AwsAutoscaler], None]
 
 
@@ -52,14 +52,14 @@ def _forget(stage: Stage, autoscaler: AwsAutoscaler) -> None:
 
 
 def _put_back(stage: Stage, _autoscaler: AwsAutoscaler) -> None:
-    """EKS or Terraform writes its own bounds, which are wide enough for what exists."""
+    """Write bounds as EKS or Terraform, wide enough for the existing instances."""
     high = max(9, stage.group(_NAME).desired)
     low = min(1, stage.group(_NAME).desired)
     stage.api.update_auto_scaling_group(AutoScalingGroupName=_NAME, MinSize=low, MaxSize=high)
 
 
 _CALLS: tuple[Play, ...] = (_read, _grow, _forget, _put_back)
-#: our calls whose order with a call of the others matters; neither reads nor writes what the other calls of ours do
+#: Evenkeel's calls whose order with a call of the others matters; its other calls share no data with the others
 _ORDERED = frozenset(
     {
         "describe_auto_scaling_groups",
@@ -70,7 +70,7 @@ _ORDERED = frozenset(
         "update_auto_scaling_group",
     }
 )
-#: name -> (bounds, desired capacity) that we write to a group of 2 instances with desired capacity 4
+#: name -> (bounds, desired capacity) that Evenkeel writes to a group of 2 instances with desired capacity 4
 _WRITES = {
     "fence": (Bounds(0, 4), None),
     "release": (Bounds(0, 2), 2),
@@ -81,7 +81,7 @@ _WRITES = {
 
 
 class _Watched:
-    """Our client: others act before each call, and the instances in service that a call of ours ends are noted."""
+    """Evenkeel's client. Others act before each call, and the instances in service that a call ends are noted."""
 
     def __init__(self, client: Any, play: "_Interleaving") -> None:
         self._client, self._play = client, play
@@ -97,7 +97,7 @@ class _Watched:
             finally:
                 ended = len(before - _in_service(self._play.stage) - self._play.named)
                 if name == "resume_processes" and self._play.lowered:
-                    self._play.ended_by_others += ended  # AWS carries out what the others have written before
+                    self._play.ended_by_others += ended  # AWS carries out earlier writes of the others
                 elif name.startswith("terminate") and not before & self._play.named:
                     pass  # the others have ended the named instance, and AWS lowers the desired capacity once more
                 else:
@@ -109,7 +109,7 @@ class _Watched:
 
 
 class _Interleaving:
-    """One write of ours; the others' calls come before our ordered call of these numbers, or after the last."""
+    """One write of Evenkeel. The others' calls are before its ordered calls of these numbers, or after the last."""
 
     def __init__(
         self, version: tuple[int, int], calls: tuple[Play, ...], places: tuple[int, ...], read_age: Span = _NEW
@@ -125,9 +125,9 @@ class _Interleaving:
         self.autoscaler.refresh(stage.clock.now())
         stage.api.behavior.read_age = read_age
         self._due = list(zip(places, calls, strict=True))
-        self.named: set[str] = set()  # the instances that our write removes
+        self.named: set[str] = set()  # the instances that Evenkeel's write removes
         self.lowered = False  # the others have lowered the desired capacity below the instances
-        self.calls: list[str] = []  # our ordered calls
+        self.calls: list[str] = []  # Evenkeel's ordered calls
         self.ended_by_us = self.ended_by_others = 0
 
     def others_act(self, *, finish: bool = False) -> None:
@@ -169,7 +169,7 @@ class _Interleaving:
 def _sequences(kinds: Sequence[Play]) -> Iterator[tuple[Play, ...]]:
     """Yield three calls of the others. A first read that changes nothing makes them two.
 
-    A read is left out as the last call, and before another read: nothing uses what it has read.
+    A read is left out as the last call, and before another read: its result would not be used.
     """
     for calls in product(kinds, repeat=3):
         if calls[-1] is not _read and calls[:2] != (_read, _read):
@@ -177,9 +177,9 @@ def _sequences(kinds: Sequence[Play]) -> Iterator[tuple[Play, ...]]:
 
 
 def _next_places(calls: tuple[Play, ...], places: tuple[int, ...], ours: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the places of the next interleaving, after one with these places and calls of ours. None after the last.
+    """Return the places of the next interleaving, after one with these places and calls of Evenkeel, or None.
 
-    The last place is after our last call. Adjacent reads commute, so the others' read is played only before ours.
+    The last place is after Evenkeel's last call. Adjacent reads commute, so the others' read is only played first.
     """
     for number in reversed(range(len(calls))):
         place = places[number] + 1
@@ -192,7 +192,7 @@ def _next_places(calls: tuple[Play, ...], places: tuple[int, ...], ours: Sequenc
 
 @cache
 def _ends_alone(version: tuple[int, int], calls: tuple[Play, ...]) -> int:
-    """Return how many instances in service end if we write nothing."""
+    """Return how many instances in service end without a write of Evenkeel."""
     alone = _Interleaving(version, calls, (0, 0, 0))
     alone.finish()
     assert not alone.ended_by_us
@@ -215,7 +215,7 @@ def test_interleavings_that_differ_are_played_once(calls: tuple[Play, ...]) -> N
     ours = [read, "suspend_processes", read, read, "resume_processes"]
 
     def trace(places: tuple[int, ...]) -> str:
-        """The calls in their order; of reads next to each other, those of the others are first."""
+        """Return the calls in their order. Of adjacent reads, those of the others are first."""
         order = list(ours)
         for place, call in reversed([*zip(places, calls, strict=True)]):
             order.insert(place, call.__name__)

@@ -1,4 +1,4 @@
-"""The model of Cluster Autoscaler, whatever groups and demand: what it never does, and what it does in the end."""
+"""The model of Cluster Autoscaler with any groups and demand: its limits, and its final state."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ TIMEOUT = int(Flags().provision_timeout)
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    """One or two pools in three zones, with nodes and with machines that never come, any bounds, any demand."""
+    """Draw one or two pools in three zones, with nodes, machines that never join, any bounds and any demand."""
     groups, demand = [], {}
     for pool in ("p", "q")[: draw(st.integers(1, 2))]:
         for zone in ZONES:

@@ -1,4 +1,4 @@
-"""cluster-autoscaler alone beside simulated Auto Scaling groups, whatever zones refuse and pods demand."""
+"""cluster-autoscaler alone with simulated Auto Scaling groups, any refusals of zones and any demand."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ VERSIONS = ("1.24", "1.29", "1.35", "1.37")
 
 @dataclass
 class Watched:
-    """The machines of the groups before each second with an event: their numbers, with whether they have launched."""
+    """The machines of the groups before each second with an event: their numbers -> whether they have launched."""
 
     run: Run
     seconds: list[int] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Watched:
 
 @st.composite
 def outages(draw: st.DrawFn) -> Scenario:
-    """Up to two zones refuse launches from some second on, for a while or for ever; demand rises and falls."""
+    """Draw a scenario: up to two zones refuse launches for a while or for ever, and demand rises and falls."""
     failing = draw(st.sets(st.sampled_from(ZONES), max_size=2))
     zones: list[dict[str, Any]] = []
     for name in ZONES:
@@ -93,7 +93,8 @@ def test_a_group_that_gave_up_refused_launches_gets_no_order_for_five_minutes_an
 def test_placeholders_are_given_back_once_their_refusal_can_be_seen(found: Scenario) -> None:
     watched = watch(found)
     setup = found.autoscaler
-    # An order that another order follows is refused anew. Launches in progress hide refusals until they are in service.
+    # An order that another order follows is refused again. Launches in progress hide refusals until they are in
+    # service.
     longest = ANSWER + RETRY + IN_SERVICE + setup.read_age + 2 * (REFRESH + setup.loop)
     for group in range(len(ZONES)):
         since = 0

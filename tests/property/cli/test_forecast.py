@@ -29,7 +29,7 @@ PER_NODE = 4  # pods of one core on a node of four
 
 
 def world(nodes: dict[str, int], pods: dict[str, int], most: int, bound: int = 0) -> Observation:
-    """A pool of three zones, with pods on the first nodes. The first ``bound`` pods of zone a run only there."""
+    """Return a pool of three zones, with pods on the first nodes. The first ``bound`` pods of zone a run only there."""
     groups: list[NodeGroup] = []
     all_nodes: list[Node] = []
     all_pods: list[Pod] = []

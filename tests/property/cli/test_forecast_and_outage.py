@@ -1,7 +1,7 @@
-"""A forecast next to the simulated outage of the same world: `simulate` loses the zone, and the forecast foresees it.
+"""A forecast and the simulated outage of the same world: `simulate` loses the zone after the forecast.
 
-The outage goes on in the world in which it happens: with its machines, its own rules of where a pod fits, and the state
-that Evenkeel has stored. Checks and the autoscaler's loops are at other seconds than those of the forecast.
+The simulated outage has its own machines, scheduler and stored state of Evenkeel. Checks and the autoscaler's loops are
+at other seconds than those of the forecast.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from evenkeel_cli.simulation.workload_view import WorkloadView
 
 LOST_AT = 900  # by then, all pods have places
 # One check and one loop of the autoscaler begin at other seconds than in the forecast. The autoscaler chooses at random
-# among equal zones, and a node in a zone that did not help comes on top.
+# among equal zones, and may order an extra node in a zone that does not help.
 TOLERANCE = 60 + 10 + (PROVISIONED + 5)
 
 
@@ -173,7 +173,7 @@ def test_the_limit_that_keeps_pods_waiting_is_that_of_the_outage(record: dict[st
 
 @every_record
 def test_nodes_that_scale_down_takes_are_no_places_for_the_pods_of_a_lost_zone(record: dict[str, str]) -> None:
-    """The pods of zone a would fit the nodes that became idle in time to be taken before the eviction."""
+    """The pods of zone a would fit idle nodes, which scale-down removes before the eviction."""
     kinds = {"web": {"cpu": 4, "count": [{"at": "0s", "pods": 6}, {"at": "540s", "pods": 3}]}}
     removes = {"demand": "full"} if record["autoscaler"] == "none" else {}
 

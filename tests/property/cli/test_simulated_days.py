@@ -1,4 +1,4 @@
-"""Pods in the simulation: what Evenkeel promises in the autoscaler's place holds at all times."""
+"""Pods in the simulation: Evenkeel's promises without an autoscaler hold at all times."""
 
 import json
 from itertools import pairwise
@@ -89,7 +89,7 @@ def test_running_nodes_are_removed_down_to_the_minimum(scenario: Scenario) -> No
 @settings(max_examples=15)
 @given(days(disturbed=False))
 def test_no_pod_that_fits_a_new_node_waits_in_the_end(scenario: Scenario) -> None:
-    # A pod that spreads may be held by a zone in which it cannot stand (decision 174).
+    # A zone in which it cannot run may hold a pod that spreads (decision 174).
     waiting = run(scenario, SERVERLESS).snapshots[-1].pods
     for setup in scenario.pods:
         if setup.spread.zone is None:

@@ -1,4 +1,4 @@
-"""Scans that a simulation skips: they would have changed nothing."""
+"""Scans that a simulation skips would have changed nothing."""
 
 from typing import Any
 from unittest.mock import patch
@@ -21,7 +21,7 @@ def steps(draw: st.DrawFn, name: str, most: int, hours: int) -> list[dict[str, A
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
-    """One or two pools in three zones that refuse launches for a while, with demand in nodes or pods."""
+    """Draw one or two pools in three zones that refuse launches for a while, with demand in nodes or pods."""
     hours = draw(st.sampled_from([2, 5]))
     zones: list[dict[str, Any]] = []
     for name in "abc":

@@ -1,4 +1,4 @@
-"""Two who were written apart: where a scenario's pod fits, by the simulation's scheduler and by what Evenkeel plans."""
+"""A scenario's pod fits the same nodes by the simulation's scheduler and by Evenkeel's, two separate programs."""
 
 from collections import Counter
 from functools import partial

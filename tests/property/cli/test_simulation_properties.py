@@ -1,4 +1,4 @@
-"""The simulation: what Evenkeel promises holds at every moment, and a second run gives the same."""
+"""The simulation: Evenkeel's promises hold at every moment, and a second run has the same result."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ def steps(draw: st.DrawFn, most: int) -> list[dict[str, Any]]:
 
 @st.composite
 def scenarios(draw: st.DrawFn, *, disturbed: bool = True) -> Scenario:
-    """One or two pools in two or three zones that run out of machines, under any demand. Sums start within bounds."""
+    """Draw one or two pools in two or three zones that run out of machines, with any demand and sums within bounds."""
     zones = list("abc")[: draw(st.integers(2, 3))]
     flavour = draw(st.sampled_from(["cluster-api", "auto-scaling"]))
     pools, demand = [], []

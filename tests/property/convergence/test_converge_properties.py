@@ -1,4 +1,4 @@
-"""Converge, whatever happens in between: crashes at every patch, hostile autoscalers, words about zones, people."""
+"""Converge, whatever happens meanwhile: crashes at every patch, hostile autoscalers, operators, zones' statements."""
 
 from datetime import datetime, time, timedelta
 from fractions import Fraction
@@ -33,7 +33,7 @@ def test_an_undisturbed_pool_converges_and_rests(nodes: list[int], surge: int, r
         assert total <= sum(pool.requested) <= total + 1
         assert sum(pool.requested) <= maximum + surge
         gone = [before - after for before, after in zip(running, pool.running, strict=True) if after < before]
-        assert not gone or sum(pool.running) >= total  # its successor runs before a node goes
+        assert not gone or sum(pool.running) >= total  # its successor runs before a node is removed
         pool.boot()
         pool.drain()
     assert sum(pool.requested) == total

@@ -1,4 +1,4 @@
-"""Fallback pools: what returns, when, and never too much, whatever happens to the runs that return it."""
+"""Fallback pools: the right nodes return in time, and never too many, whatever happens to the runs."""
 
 import pytest
 

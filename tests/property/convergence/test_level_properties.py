@@ -1,4 +1,4 @@
-"""Level shrink: what zones keep while nodes go, for how long, and what an autoscaler makes of it."""
+"""Level shrink: the nodes that zones keep while others are removed, for how long, and with an autoscaler."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -61,7 +61,7 @@ def test_fuller_zones_give_down_to_the_level_of_the_others(requested: list[int],
 
 @given(pools(), st.integers(0, 40), st.integers(0, 300))
 def test_levelling_only_raises_minima(world: World, went: int, minutes: int) -> None:
-    """Whenever the last node went, and however long ago the last hold was."""
+    """At any time since the last removal and the last hold."""
     before = {str(member.key): member.requested + went for member in world.observation.groups}
     memory = PoolState(
         seen=MemberSnapshot(since=NOW - timedelta(hours=9), requested=before),
@@ -91,7 +91,7 @@ def test_a_hold_ends_half_an_hour_after_the_last_removal(
     went_at = NOW - timedelta(days=1)
     before: PoolState | None = None
     for seconds, zone, change in happens:
-        # Time alone goes on first: a group that awaits something is checked then.
+        # Time passes first: a group that awaits something is checked then.
         while (soon := pool.next_check()) is not None and 0 < soon < seconds:
             seconds -= int(soon) + 1
             _check(pool, went_at, pool.check(int(soon) + 1).next_state, before)

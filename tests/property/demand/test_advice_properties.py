@@ -1,4 +1,4 @@
-"""Whatever runs in a cluster: what is written stays what it would be, and advice keeps the limits of the pools."""
+"""Whatever runs in a cluster: advice does not change writes, and keeps the limits of the pools."""
 
 from datetime import timedelta
 from typing import Any
@@ -93,7 +93,7 @@ def _asked_nodes(settings: list[bool | None], *, cluster: bool, waiting: int, st
 def test_a_dry_run_pool_gets_nodes_only_while_no_pool_is_live(
     settings: list[bool | None], cluster: bool, waiting: int, stage: DemandStage
 ) -> None:
-    """So a cluster in dry run shows what it would order, and no pod waits for a node that a live pool could get."""
+    """So a cluster in dry run shows its orders, and no pod waits for a node that a live pool could get."""
     found = _asked_nodes(settings, cluster=cluster, waiting=waiting, stage=stage)
     live = [not is_pool_dry(own, cluster) for own in settings]
     if not any(live):

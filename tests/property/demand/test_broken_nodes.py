@@ -1,4 +1,4 @@
-"""Zones whose nodes are not Ready: pods are placed elsewhere, no node that was Ready goes, and it ends by itself."""
+"""Zones whose nodes are not Ready: pods are placed elsewhere, no node that was Ready is removed, and all recovers."""
 
 from datetime import timedelta
 
@@ -169,7 +169,7 @@ def test_a_dead_zone_that_refuses_machines_gets_one_more_replica_not_one_after_a
 
 @st.composite
 def broken_pools(draw: st.DrawFn, *, autoscaler: bool) -> World:
-    """One pool, of which many nodes are not Ready, some since before the last check."""
+    """Draw one pool of which many nodes are not Ready, some since before the last check."""
     world = draw(pools(strategies=(BALANCED,)) | pools())
     nodes: list[Node] = []
     states = dict(world.state.groups)

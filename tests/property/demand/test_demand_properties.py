@@ -1,4 +1,4 @@
-"""Balanced beside an autoscaler: what demand can and cannot do between the scans."""
+"""Balanced with an autoscaler: the limits of demand's effect between scans."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -28,15 +28,15 @@ def _checked_at(world: World, seconds: float) -> World:
     return replace(world, observation=observation, state=state)
 
 
-# Checks by the dozen, second checks, loops and scans, and what stands for 65 s or for an hour.
+# Seconds of repeated checks, second checks, loops and scans, and of states that last 65 s or an hour.
 waits = st.sampled_from([0, 2, 10, 15, 30, 65, 130, 300, 4000])
 
 
 @given(pools(strategies=BALANCED), st.data())
 def test_autoscaler_loops_never_pass_the_pool_maximum(world: World, data: st.DataObject) -> None:
-    """Whatever grows, shrinks, starts, fails or recovers between checks, whenever they come, and whatever is asked for.
+    """Whatever grows, shrinks, starts, fails, recovers or is requested between checks at any time.
 
-    The limit is PoolMaximum, or what stood at the first check where that was more: see the property of the maxima.
+    The limit is PoolMaximum, or the sum at the first check if that was more: see the property of the maxima.
     """
     first = world.pool()
     limit = max(
@@ -70,7 +70,7 @@ def _is_stopped(member: NodeGroup) -> bool:
 
 
 def _most(member: NodeGroup) -> int:
-    """The most machines that a group may have before the next check."""
+    """Return the most machines that a group may have before the next check."""
     if _is_stopped(member):
         return member.running
     return max(member.requested, member.bounds.max if member.bounds else 0)
@@ -88,7 +88,7 @@ def _pool(zones: list[tuple[int, int]], headroom: int, bounds: tuple[int, int] |
 def test_demand_of_one_zone_gets_all_headroom_in_three_steps(
     zones: list[tuple[int, int]], headroom: int, bounds: tuple[int, int] | None, data: st.DataObject
 ) -> None:
-    """What it was offered, then all but one node each, then the last nodes."""
+    """First the offered room, then all but one node for each other zone, then the last nodes."""
     assume(headroom >= len(zones))
     pool = _pool(zones, headroom, bounds)
     wanted = data.draw(st.integers(0, len(zones) - 1))
@@ -116,14 +116,14 @@ def test_the_last_nodes_come_to_every_zone_in_turn(
         assert turns < len(zones)
         wait = pool.next_check()
         pool.check(wait)
-    for _ in range(headroom):  # the first of them makes it the last grower, and the rest comes to it at once
+    for _ in range(headroom):  # the first one makes it the last grower, which then gets the rest at once
         pool.check(2, **{"abcdefgh"[wanted]: pool.groups[wanted].requested + _room(pool.groups[wanted])})
     assert pool.groups[wanted].requested == zones[wanted][0] + headroom
 
 
 @given(st.lists(st.integers(0, 12), min_size=2, max_size=6), st.integers(1, 12), st.integers(0, 40))
 def test_replicas_released_by_a_dead_zone_have_room_elsewhere(running: list[int], stuck: int, headroom: int) -> None:
-    """After the one scan that fences the zone, the healthy zones' maxima hold all that the pool may have."""
+    """After the scan that fences the zone, the healthy zones' maxima hold all nodes that the pool may have."""
     total = sum(running) + stuck + headroom
     found = [group("abcdef"[i], nodes, bounds=(0, total)) for i, nodes in enumerate(running)]
     found[0] = replace(found[0], requested=running[0] + stuck)

@@ -1,4 +1,4 @@
-"""One odd node starves no pod: it gets its node wherever a usual node would hold it, and the features are known."""
+"""One odd node starves no pod: the pod gets a node if a usual node would hold it, and its features are known."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -52,7 +52,7 @@ class World:
         return found
 
     def made_odd(self, usual: Node) -> Node:
-        """The newest node of its zone."""
+        """Return the newest node of the zone, made odd."""
         if self.odd == "taint":
             return replace(usual, taints=(taint("by=hand:NoSchedule"),))
         if self.odd == "label":
@@ -64,7 +64,7 @@ class World:
         return replace(usual, ready=False) if self.odd == "not ready" else usual
 
     def knows(self) -> bool:
-        """True: the template or most Ready nodes show each feature that the pod needs."""
+        """Return True if the template or most Ready nodes show each feature that the pod needs."""
         usual = [each for each in self.nodes() if each.ready]
         counts = [sum(each.group == key(zone) for each in usual) for zone in ZONES]
         own = counts[ZONES.index(self.zone)]

@@ -1,4 +1,4 @@
-"""No order repeats without effect, whatever the nodes that arrive are like, and none that helps comes later for it."""
+"""No order repeats without effect, whatever the new nodes are like, and this delays no order that helps."""
 
 import random
 from collections.abc import Mapping
@@ -179,7 +179,7 @@ def test_many_pod_groups_order_no_more_than_a_few(lie: str) -> None:
 
 
 def test_runs_that_die_repeat_no_ineffective_order() -> None:
-    """The first order, and the one that is tried again."""
+    """They repeat neither the first order nor the second try."""
     for when in (timedelta(0), 11 * MINUTE):
         life, undisturbed = Life(), zero_taint()
         undisturbed.live_for(when)

@@ -1,4 +1,4 @@
-"""Pods that wait are given nodes: as many as they need, once, within every limit, whatever becomes of the worker."""
+"""Waiting pods get the nodes that they need, once, within every limit, whatever happens to the worker."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def waiting(draw: st.DrawFn, most: int = 12, cpu: Sequence[str] = ("500m", "1", 
 
 
 def ordered(pools: Sequence[PoolOffer], found: Demand) -> tuple[PoolOffer, ...]:
-    """The pools once all that was asked for is on its way."""
+    """Return the pools with all ordered nodes upcoming."""
     nodes = {pool.pool: pool.nodes for pool in found.pools}
     return tuple(
         replace(
@@ -67,7 +67,7 @@ POOLS = (pool_offer("small", template=template()), pool_offer("big", template=te
 
 @given(waiting(cpu=("500m", "1", "1500m", "2", "3", "5")), st.integers(1, 2), st.data())
 def test_ordered_nodes_are_enough_for_the_same_pods(pods: tuple[Pod, ...], number: int, data: st.DataObject) -> None:
-    """However they were packed when it was ordered, and while some of it registers and starts."""
+    """However pods were packed for the order, and while some of its nodes register and start."""
     pools, policy = POOLS[:number], DemandPolicy()
     found = scale_up(Simulation(Workload(pods=pods), pools, policy, NOW))
     asked = ordered(pools, found)
@@ -88,7 +88,7 @@ def test_ordered_nodes_are_enough_for_the_same_pods(pods: tuple[Pod, ...], numbe
 
 @st.composite
 def spreading(draw: st.DrawFn) -> tuple[Pod, ...]:
-    """Pods that spread over zones, one by one, and others of the same size or smaller that may stand anywhere."""
+    """Draw pods that spread over zones, one by one, and others of at most their size that run anywhere."""
     sizes = ("1", "2", "3")
     size = draw(st.integers(0, 2))
     constraint = TopologySpreadConstraint(key=ZONE, max_skew=draw(st.integers(1, 2)), selector=selector("app in web"))
@@ -98,7 +98,7 @@ def spreading(draw: st.DrawFn) -> tuple[Pod, ...]:
 
 @given(spreading(), st.data())
 def test_pods_that_spread_order_no_more_while_nodes_come(waiting: tuple[Pod, ...], data: st.DataObject) -> None:
-    """Some of what was ordered is Ready, the rest is on its way, and no pod is bound yet."""
+    """Some ordered nodes are Ready, the others are upcoming, and no pod is bound yet."""
     (pool,), policy = POOLS[:1], DemandPolicy()
     nodes = [
         node(f"old-{offer.zone}-{i}", offer.zone, group=offer.group)
@@ -121,7 +121,7 @@ def test_pods_that_spread_order_no_more_while_nodes_come(waiting: tuple[Pod, ...
 @given(checked_at(), ORDERS)
 def test_orders_keep_to_pool_maximum_and_open_zones(seen: tuple[World, Workload], stage: DemandStage) -> None:
     world, _ = seen
-    # Where pods are not read, refused replicas move instead of being released.
+    # If pods are not read, refused replicas move instead of being released.
     with_pods, plain = planned(*seen, stage), planned(world, Workload(), stage)
     for pool, before in zip(with_pods.pools, plain.pools, strict=True):
         requested, without = (sum(each.requested for each in one.groups) for one in (pool, before))
@@ -151,7 +151,7 @@ def by_zone(world: Serving) -> Counter[str]:
 def test_demand_is_met_in_a_bounded_number_of_runs(pods: tuple[Pod, ...], takes: int) -> None:
     town = serving(pods, takes=takes * CHECK)
     asked = scale_up(Simulation(town.workload(), [replace(POOLS[0], room=27)], DemandPolicy(), NOW)).nodes
-    # The scheduler takes pods as they come and not the largest first: first fit may need 1.7 times what is best.
+    # The scheduler takes pods in order and not the largest first: first fit may need 1.7 times the fewest nodes.
     town.until(lambda: not town.waiting(), 2 * takes + 4)
     assert town.faults == []
     assert town.ordered <= 2 * asked + 1
@@ -165,7 +165,7 @@ def test_demand_is_met_in_a_bounded_number_of_runs(pods: tuple[Pod, ...], takes:
 def test_runs_that_die_order_no_node_twice(
     pods: tuple[Pod, ...], deaths: list[tuple[int, How]], instances: bool
 ) -> None:
-    """Machines take longer than all of it, so that nothing else than orders changes."""
+    """Machines take longer than the test, so that only orders change."""
     undisturbed, town = (serving(pods, takes=1000 * CHECK, instances=instances) for _ in range(2))
     undisturbed.run()
     for at, how in deaths:
@@ -179,7 +179,7 @@ def test_runs_that_die_order_no_node_twice(
 
 
 def test_a_drained_node_keeps_the_order_for_its_successor() -> None:
-    """Its replica is replaced: of three requested two are there, one is on its way, and the fourth is drained."""
+    """Its replica is replaced: of three requested nodes two run and one is upcoming, and a fourth is drained."""
     town = serving((pod("p", cpu="3"),))
     (drained,) = town.in_zone("a")
     town.cluster.set(key("a"), drained, deleting=True)

@@ -31,7 +31,7 @@ SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 @st.composite
 def odd_workloads(draw: st.DrawFn) -> tuple[Workload, set[str]]:
-    """Return a workload of light pods, and the names of those whose needs nobody here can judge."""
+    """Return a workload of light pods, and the names of those whose needs Evenkeel cannot judge."""
     workload = draw(workloads(spread=False))
     pods, odd = [], set()
     for number, each in enumerate(workload.pods):
@@ -49,7 +49,7 @@ def odd_workloads(draw: st.DrawFn) -> tuple[Workload, set[str]]:
 
 
 def is_held(pod: Pod) -> bool:
-    """Return whether the pod would be evicted: a DaemonSet's ends with its node."""
+    """Return True if the pod would be evicted: a DaemonSet's pod ends with its node."""
     return pod.owner is None or pod.owner.kind != "DaemonSet"
 
 

@@ -1,4 +1,4 @@
-"""Pods, nodes and who fits where: what holds for all of them."""
+"""Properties of pods, nodes and places."""
 
 from collections import Counter
 from dataclasses import replace
@@ -171,7 +171,7 @@ def names(nodes: list[Node]) -> tuple[str, ...]:
 
 @given(st.data())
 def test_another_node_makes_no_pod_unschedulable(data: st.DataObject) -> None:
-    """Whatever the node is, unless the pod spreads: a new domain in which it cannot stand holds it everywhere else."""
+    """For any node, unless the pod spreads: a new domain in which it cannot run holds it everywhere else."""
     nodes = data.draw(some_nodes())
     standing = data.draw(some_pods(prefix="r", nodes=names(nodes), spread=False)) if nodes else []
     asking = data.draw(some_pods(spread=False))[0]
@@ -205,7 +205,7 @@ def test_a_pod_that_fits_a_node_fits_a_larger_one(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_incremental_counts_equal_counts_from_scratch(data: st.DataObject) -> None:
-    """Pods put, nodes added and removed, steps taken back: after each, every pod is judged as in a new beginning."""
+    """After each placed pod, added or removed node and reverted step, every pod is judged as from scratch."""
     nodes = data.draw(some_nodes().filter(bool))
     standing = data.draw(some_pods(prefix="r", nodes=names(nodes)))
     asking = data.draw(some_pods(prefix="w"))
@@ -244,7 +244,7 @@ def test_incremental_counts_equal_counts_from_scratch(data: st.DataObject) -> No
 
 @given(st.data())
 def test_each_place_is_the_first_node_that_fits(data: st.DataObject) -> None:
-    """In trials that remove a node and are kept or reverted, the later start of the search skips no node that fits."""
+    """In trials that remove a node and are kept or reverted, the search's later start skips no node that fits."""
     nodes = data.draw(some_nodes().filter(bool))
     standing = data.draw(some_pods(prefix="r", nodes=names(nodes)))
     asking = data.draw(some_pods(prefix="w"))
@@ -315,7 +315,7 @@ def test_each_pending_pod_has_one_answer_within_the_limits(workload: Workload, p
 
 @given(workloads(), offers())
 def test_new_nodes_have_room_for_their_pods(workload: Workload, pools: tuple[PoolOffer, ...]) -> None:
-    """Cores that are asked for by everybody who gets a node are there, on new nodes and what was free."""
+    """All cores that placed pods request exist, on new nodes and free space."""
     answer = scale_up(Simulation(workload, pools, DemandPolicy(), NOW))
     waiting = {str(each): each for each in workload.pods}
     there = sum(each.allocatable["cpu"] for each in workload.nodes)

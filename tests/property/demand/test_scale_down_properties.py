@@ -1,4 +1,4 @@
-"""Nodes that nobody needs go, as many as may, and nobody is hurt: whatever becomes of workers and of demand."""
+"""All removable unneeded nodes are removed, and no pod is lost, whatever happens to workers and demand."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -24,8 +24,8 @@ from tests.world import App, World
 @settings(max_examples=15)
 @given(st.integers(0, 1_000_000))
 @example(3924)  # another writer raises replicas five times
-@example(977)  # a pod under a budget that lets none go comes onto a node that is on its way out
-@example(1046)  # a removal's replicas are given back by hand, and taken again
+@example(977)  # a pod whose budget allows no eviction is placed on a node that is being removed
+@example(1046)  # a removal's replicas are raised by hand, and lowered again
 def test_minima_budgets_and_marks_hold_whatever_happens(seed: int) -> None:
     assert DemandStory(seed).play() == []
 
@@ -49,7 +49,7 @@ def worlds(draw: st.DrawFn) -> World:
 @given(worlds())
 def test_pods_of_removed_nodes_need_no_new_node(world: World) -> None:
     world.live(15)
-    ordered = world.ordered  # of what waited in the beginning
+    ordered = world.ordered  # for the first waiting pods
     for _ in range(40):
         world.run()
         going = set(world.removed) - world.lost

@@ -1,4 +1,4 @@
-"""Whether a pod fits, by Evenkeel and by the sandbox's scheduler; they may differ by decisions 172 and 173 only."""
+"""A pod fits the same nodes by Evenkeel and by the sandbox's scheduler, except for decisions 172 and 173."""
 
 from collections import Counter
 from dataclasses import replace
@@ -40,7 +40,7 @@ def maybe(strategy: st.SearchStrategy[Any], *, seldom: bool = False) -> st.Searc
 
 
 def given_fields(**strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Object]:
-    """An object without the fields that came out as nothing."""
+    """Draw an object without the fields whose value is None."""
     return st.fixed_dictionaries(strategies).map(
         lambda made: {key: value for key, value in made.items() if value is not None}
     )
@@ -132,7 +132,7 @@ tolerations = st.lists(
 node_affinity = st.builds(
     lambda terms: {REQUIRED: {"nodeSelectorTerms": terms}}, st.lists(node_terms, min_size=1, max_size=2)
 )
-#: what a pod may ask for beside its containers; each needs only a few of them to be asked about all
+#: a pod's fields besides its containers; few are drawn for each pod
 ASPECTS: dict[str, st.SearchStrategy[Object]] = {
     "needs": st.builds(lambda found: {"containers": found}, st.lists(containers, min_size=1, max_size=2)),
     "inits": st.builds(lambda found: {"initContainers": found}, st.lists(inits, min_size=1, max_size=3)),
@@ -171,7 +171,7 @@ modes = st.sampled_from([["ReadWriteOnce"], ["ReadWriteOnce"], ["ReadWriteOncePo
 def pods(draw: st.DrawFn, name: str, node: str = "") -> Object:
     labels = draw(given_fields(app=maybe(st.sampled_from(["web", "db"])), version=maybe(st.sampled_from(["1", "2"]))))
     metadata = {"name": name, "namespace": draw(st.sampled_from(["default", "default", "other"])), "labels": labels}
-    if node and draw(st.integers(0, 9)) == 0:  # it is ordered to stop, and has its grace
+    if node and draw(st.integers(0, 9)) == 0:  # it is being deleted, within its grace period
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return {"metadata": metadata, "spec": draw(specs()) | ({"nodeName": node} if node else {}), "status": {}}
 
@@ -204,7 +204,7 @@ def nodes(draw: st.DrawFn, number: int) -> Object:
 
 @st.composite
 def volumes(draw: st.DrawFn, pod: Object, world: dict[str, list[Object]], *, waits: bool) -> None:
-    """One volume of a pod, with a claim of its own in any state; `waits`: the pod is not placed yet."""
+    """Add one volume of a pod, with a claim in any state. `waits`: the pod is not placed yet."""
     metadata = pod["metadata"]
     ephemeral = draw(st.integers(0, 3)) == 0
     name = f"{metadata['name']}-data"
@@ -310,7 +310,7 @@ def worlds(draw: st.DrawFn) -> Case:
         if draw(st.integers(0, 2)) == 0:
             draw(volumes(pod, world, waits=pod is asking))
     claims = world["persistentvolumeclaims"]
-    if claims and draw(st.integers(0, 5)) == 0:  # a claim that a standing pod has already
+    if claims and draw(st.integers(0, 5)) == 0:  # a claim that a running pod already has
         name = draw(st.sampled_from(claims))["metadata"]
         if name["namespace"] == asking["metadata"]["namespace"] and "ownerReferences" not in name:
             exclusive = next(item for item in claims if item["metadata"] is name)["spec"]["accessModes"]
@@ -323,8 +323,8 @@ def worlds(draw: st.DrawFn) -> Case:
 def attached_worlds(draw: st.DrawFn) -> Case:
     """Return a pod with volumes and a world in which only the limits of volumes tell nodes apart.
 
-    Volumes are attached to nodes for their pods, without a pod, or in the name of a volume that is gone. Pods may share
-    claims, and name a claim twice.
+    Volumes are attached to nodes for their pods, without a pod, or for a deleted volume. Pods may share claims, and
+    name a claim twice.
     """
     names = ["n0", "n1"]
     free = {"cpu": "8", "memory": "8Gi", "pods": "110"}
@@ -369,7 +369,7 @@ def read(shape: Any, items: list[Object], *how: Any) -> tuple[Any, ...]:
 
 
 def evenkeels(asking: Object, world: dict[str, list[Object]]) -> dict[str, str]:
-    """The rule by which the pod does not fit, by node; empty: it fits."""
+    """Return the rule by which the pod does not fit, by node. Empty: it fits."""
     reader = Pods()
     waiting, *standing = (
         reader.read(msgspec.json.decode(msgspec.json.encode(item), type=PodShape)) for item in (asking, *world["pods"])

@@ -1,4 +1,4 @@
-"""However many trials of nodes fail in a check, a node goes only if each of its pods has a place of its own."""
+"""However many trials of nodes fail in a check, a node is removed only if each of its pods has a place."""
 
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -21,7 +21,7 @@ WHOLE = 40
 
 @st.composite
 def crowded(draw: st.DrawFn) -> tuple[tuple[Node, ...], tuple[Pod, ...], PoolOffer]:
-    """Nodes at most half used, with so many pods of many needs that most trials fail."""
+    """Draw nodes at most half used, with so many pods of many needs that most trials fail."""
     zones = draw(st.lists(st.sampled_from(ZONES), min_size=2, max_size=9))
     nodes = tuple(node(f"n{i}", zone, group=group_key(zone)) for i, zone in enumerate(zones))
     pods = []

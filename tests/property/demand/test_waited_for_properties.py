@@ -1,4 +1,4 @@
-"""Headroom and the pods that wait for it: pods that wait have it first, and no sum is ever passed."""
+"""Headroom and waiting pods: waiting pods get it first, and no sum is ever exceeded."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""When a drill ends: by its time, at an incident that it does not cause, and never at its own."""
+"""A drill ends at its time or at an incident that it does not cause, and never at one that it causes."""
 
 from datetime import timedelta
 from typing import Any
@@ -40,7 +40,7 @@ counts = st.dictionaries(
 
 @st.composite
 def own_facts(draw: st.DrawFn) -> Facts:
-    """What a check may find that is no reason to end the drill."""
+    """Draw facts of a check that do not end the drill."""
     return Facts(
         incidents=tuple(draw(st.lists(own_incidents, max_size=1))),
         pools=draw(own_pools),
@@ -52,7 +52,7 @@ def own_facts(draw: st.DrawFn) -> Facts:
 
 @st.composite
 def foreign(draw: st.DrawFn) -> tuple[Facts, End]:
-    """What a check may find that ends the drill."""
+    """Draw facts of a check that end the drill, and the end's reason."""
     if draw(st.booleans()):
         return draw(
             st.sampled_from(
@@ -74,7 +74,7 @@ def foreign(draw: st.DrawFn) -> tuple[Facts, End]:
         {"pool": "cluster-api/default/another"},
     ]
     change = draw(st.sampled_from([*changes, {}]))
-    if not change:  # another zone of the pool is fenced as well
+    if not change:  # another zone of the pool is also fenced
         pools = {POOL: PoolZones(zones=pools[POOL].zones | {other}, closed=frozenset({other}))}
         if draw(st.booleans()):
             pools["another"] = PoolZones(failing=frozenset({other}))

@@ -1,4 +1,4 @@
-"""When a cluster is checked again: one check is due at any time, and what does not change is left in peace."""
+"""The next check of a cluster: one check is due at any time, and a steady cluster has no further ones."""
 
 import heapq
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ SECOND = timedelta(seconds=1)
 
 @dataclass
 class Cluster:
-    """A cluster in the eyes of the queue: what is remembered of its checks, and the messages that are under way."""
+    """A cluster's stored timer, and its messages in the queue."""
 
     now: datetime = NOW
     timer: Timer | None = None
@@ -24,7 +24,7 @@ class Cluster:
     checks: int = 0
 
     def check(self, *, wrote: bool = False, doubtful: bool = False, wanted: datetime | None = None) -> None:
-        """One check, now, of any origin."""
+        """Check now, for any reason."""
         due = self.timer.due if self.timer is not None and self.timer.due > self.now else None
         self.timer, seconds = next_timer(self.timer, self.now, wrote=wrote, doubtful=doubtful, wanted=wanted)
         self.checks += 1
@@ -37,7 +37,7 @@ class Cluster:
         heapq.heappush(self.messages, at)
 
     def carry_on(self, *, doubtful: bool = False, wanted: datetime | None = None) -> None:
-        """Every message under way, and what those ask for, with nothing changing any more."""
+        """Handle all messages and those that they request, without further changes."""
         while self.messages:
             self.now = max(self.now, heapq.heappop(self.messages))
             self.check(doubtful=doubtful, wanted=wanted if wanted is not None and wanted > self.now else None)
@@ -46,7 +46,7 @@ class Cluster:
 History = list[tuple[int, bool, bool, int | None]]
 checks = st.tuples(
     st.integers(0, 200), st.booleans(), st.booleans(), st.none() | st.integers(-5, 4000)
-)  # seconds later: has it written, was an answer lost, when would time alone change something
+)  # seconds later: whether it has written, whether an answer was lost, seconds until time changes something
 
 
 def _lived(history: History) -> Cluster:
@@ -101,7 +101,7 @@ def test_lost_answers_cost_a_few_checks_an_hour(first: int, interval: int, by_se
 def test_second_checks_come_after_15_30_and_60_seconds(between: int) -> None:
     cluster = Cluster()
     cluster.check(wrote=True)
-    for _ in range(between):  # checks that others have asked for
+    for _ in range(between):  # checks for other reasons
         cluster.check()
     waited = []
     while cluster.messages:
@@ -113,7 +113,7 @@ def test_second_checks_come_after_15_30_and_60_seconds(between: int) -> None:
 
 def test_a_lost_answer_starts_second_checks_again() -> None:
     cluster = Cluster()
-    cluster.check(doubtful=True)  # another matter, which the write ends
+    cluster.check(doubtful=True)  # another reason, which the write ends
     cluster.check(wrote=True)
     cluster.carry_on()
     cluster.now += 600 * SECOND

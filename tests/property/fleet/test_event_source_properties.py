@@ -1,4 +1,4 @@
-"""With `scan_interval: auto`, a failure is seen as late as checks every five minutes at most once a week."""
+"""With `scan_interval: auto`, at most one failure a week is found as late as by checks every five minutes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,7 +33,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
 
 class TimedStack(Stack):
-    """A cluster with its scans, checks, runs and events, second by second where something happens."""
+    """A cluster with its scans, checks, runs and events, at each second with an act."""
 
     def __init__(self, **fields: object) -> None:
         clock = FakeClock()
@@ -51,7 +51,7 @@ class TimedStack(Stack):
         return steady is not None and steady.is_resting(self.clock.at)
 
     def live(self, minutes: int) -> None:
-        """The ticks of these minutes, with the checks and runs that they lead to."""
+        """Play the ticks of these minutes, with the checks and runs that they cause."""
         if self.clock.at >= self.tick + 2 * MINUTE:
             self.tick = self.clock.at.replace(second=0, microsecond=0)
         for _ in range(minutes):
@@ -82,7 +82,7 @@ class TimedStack(Stack):
         self.carry_out()
 
     def break_down(self, zone: str) -> None:
-        """The autoscaler orders a machine, and the cloud refuses it now."""
+        """Let the autoscaler order a machine that the cloud refuses now."""
         group = self.cluster.groups[key(zone)]
         wanting = refused(replace(group, requested=group.running + 1), NOW - self.clock.at)
         self.cluster.change(key(zone), requested=wanting.requested, machines=wanting.machines)
@@ -104,7 +104,7 @@ class TimedStack(Stack):
         self.live(35)
 
 
-# How the event of a failure arrives: in time, two minutes late, never, or only for group a.
+# The arrival of a failure's event: in time, two minutes late, never, or only for group a.
 arrivals = st.sampled_from(["in time", "late", "never", "of a only"])
 stories = st.lists(
     st.tuples(arrivals, st.sampled_from("abc"), st.integers(0, 299), st.booleans()), min_size=1, max_size=4
@@ -116,7 +116,7 @@ def arrives(how: str, zone: str) -> bool:
 
 
 def live_through(stack: TimedStack, how: str, zone: str, second: int) -> timedelta:
-    """Let a group fail, and return how long it takes until Evenkeel has seen it."""
+    """Let a group fail, and return the time until Evenkeel has read the failure."""
     stack.live(5 + second // 60)
     stack.clock.at += second % 60 * SECOND
     failed = stack.clock.at
@@ -134,7 +134,7 @@ def live_through(stack: TimedStack, how: str, zone: str, second: int) -> timedel
     raise AssertionError("never seen")
 
 
-# A check each minute comes at the same second of each minute.
+# A check each minute is at the same second of each minute.
 PROMPT = MINUTE
 
 
@@ -213,7 +213,7 @@ def test_a_rest_ends_at_once(what: str) -> None:
             stack.clock.at += timedelta(hours=24)
         case "failure":
             stack.receive("c", fails=True)
-        case "machine":  # the event may come before the machine's status
+        case "machine":  # the event may precede the machine's status
             stack.receive("", fails=True)
         case "pause":
             stack.ask("pause")

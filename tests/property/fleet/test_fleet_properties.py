@@ -1,4 +1,4 @@
-"""Whatever a record says, its file says the same; and a diff is empty just where nothing differs."""
+"""The file of any record is equal to the record, and a diff is empty exactly if nothing differs."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from evenkeel.record import ClusterRecord
 from evenkeel_cli.fleet import fleet_yaml
 
 _NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,8}[a-z0-9])?", fullmatch=True)
-# What YAML could take for something else.
+# Texts that YAML could read as another type.
 _TEXTS = st.one_of(
     st.sampled_from(
         ["off", "no", "null", "~", "1e3", "0x1f", "2026-01-31", "'", '"', ": ", "# x", "- a", "é\u2028", ""]

@@ -1,4 +1,4 @@
-"""News of one trouble, repeated, late, out of order, for workers that die or work side by side: the newest is last."""
+"""Alerts of one incident, repeated, late, out of order, with dying or parallel workers: the newest is last."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,11 +13,11 @@ from tests.fakes import FakeClock
 
 
 class Killed(BaseException):
-    """The worker is no more."""
+    """The worker's process ended."""
 
 
 def story(length: int) -> list[Alert]:
-    """What became of one trouble: begun, changed, over, begun anew. Two each are reported within one second."""
+    """Return alerts of one incident: opened, changed, ended, opened again. Two each are within one second."""
     news = [Change.OPENED, Change.CHANGED, Change.CLOSED]
     return [
         alert(
@@ -55,7 +55,7 @@ def test_a_channel_ends_with_the_newest_alert_and_never_goes_back(
             case "another worker" if nested[0] < 3:
                 nested[0] += 1
                 with suppress(Killed):
-                    work(list(reversed(waiting)))  # side by side, while this one is telling
+                    work(list(reversed(waiting)))  # in parallel, while this one sends
                 nested[0] -= 1
 
     def after(_: Sequence[Alert]) -> None:
@@ -75,7 +75,7 @@ def test_a_channel_ends_with_the_newest_alert_and_never_goes_back(
         with suppress(Killed):
             handled |= {each.message for each in taken} - work(taken)
         clock.sleep(CLAIMED_FOR.total_seconds() / 2)
-    for _ in range(3 * len(mishaps) + 3):  # the queue gives back what was not handled, hours long
+    for _ in range(3 * len(mishaps) + 3):  # the queue delivers unhandled messages again, for hours
         clock.sleep(CLAIMED_FOR.total_seconds())
         rest = [each for each in waiting if each.message not in handled]
         with suppress(Killed):

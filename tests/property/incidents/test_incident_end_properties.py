@@ -26,7 +26,7 @@ STEP = timedelta(seconds=20)
 #: seconds from a launch to its node
 BOOT = timedelta(seconds=60)
 RETRY = timedelta(seconds=40)
-#: of the autoscaler, after an order of its own has failed
+#: of the autoscaler, after one of its orders has failed
 HOLDS_BACK = timedelta(minutes=5)
 GIVES_UP_AFTER = timedelta(minutes=7)
 
@@ -46,7 +46,7 @@ class PoolWorld:
     refused_since: dict[int, datetime] = field(default_factory=dict)
     made: int = 0
     well_since: datetime | None = None
-    delivered: bool = True  # a node has come since the incident opened
+    delivered: bool = True  # a node has joined since the incident opened
     episodes: int = 0
 
     @property
@@ -97,7 +97,7 @@ class PoolWorld:
         return replace(machine, failure=failure)
 
     def _scale_up(self) -> None:
-        """As Cluster Autoscaler: gives up what is refused, and orders for pods that wait, where bounds allow."""
+        """Act as Cluster Autoscaler: give up refused orders, and order for waiting pods, where bounds allow."""
         for index, group in enumerate(self.groups):
             refused = group.refused_machines
             if not refused:
@@ -120,7 +120,7 @@ class PoolWorld:
             self.groups[index] = replace(self.groups[index], requested=self.groups[index].requested + 1)
 
     def check(self) -> None:
-        """One check: plan, write, evaluate; and what must hold of the incident."""
+        """Play one check (plan, write, evaluate), and check the incident's properties."""
         before = self.incident
         planned = plan(Observation(groups=tuple(self.groups)), self.state, self.policy, self.now)
         states = {**self.state.groups, **planned.states}
@@ -153,7 +153,7 @@ def pool_world(count: int, autoscaler: bool, on_failure: OnFailure, relaunches: 
 
 
 def ask(world: PoolWorld, more: int) -> None:
-    """Pods come; where nobody orders nodes for them, an operator scales the groups, in turn."""
+    """Add pods. If nothing orders nodes for them, an operator scales the groups, in turn."""
     world.pods += more
     if not world.policy.settings.autoscaler:
         for number in range(more):
@@ -184,7 +184,7 @@ def test_the_incident_ends_when_each_zone_gets_its_node(
 HISTORIES = st.lists(
     st.tuples(
         st.lists(st.booleans(), min_size=3, max_size=3),  # which zones deliver
-        st.integers(0, 4),  # pods that come
+        st.integers(0, 4),  # new pods
         st.sampled_from([1, 1, 2, 3, 5, 8, 20]),  # minutes
     ),
     min_size=1,

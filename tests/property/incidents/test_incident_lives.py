@@ -1,4 +1,4 @@
-"""One cluster through many minutes: zones that flap, darkness, closed doors, garbage, a table and a bus that go away"""
+"""One cluster over many minutes: flapping zones, no answers, no access, garbage, and a table and bus that fail"""
 
 from collections import defaultdict
 from typing import Any
@@ -15,7 +15,7 @@ MINUTES = st.lists(
         st.sampled_from(["as before", "short", "shorter", "well", "dark", "closed", "garbage", "fixed"]),
         st.one_of(st.none(), st.none(), st.integers(1, 12)),  # the table is away from this call on
         st.booleans(),  # the bus is away
-        st.integers(1, 4),  # how long it stays so
+        st.integers(1, 4),  # minutes that it lasts
     ),
     max_size=10,
 )
@@ -68,7 +68,7 @@ def test_each_incident_opens_once_and_closes_once(minutes: list[tuple[str, int |
         seen = set()
         for detail in reported:
             if (detail["at"], detail["order"]) in seen:
-                continue  # reported once more after a kill: the same news
+                continue  # reported once more after a kill: the same alert
             seen.add((detail["at"], detail["order"]))
             assert (open_since is None) is (detail["change"] == "opened")
             assert open_since in (None, detail["since"]), "it began when it began"

@@ -1,4 +1,4 @@
-"""Incidents are reported in order, each end once, although processes die and services are away; they do not flap."""
+"""Incidents are reported in order, each end once, although processes die and services fail. They do not flap."""
 
 import json
 from collections.abc import Mapping
@@ -34,14 +34,14 @@ AFTER = timedelta(minutes=5)
 
 
 Steps = list[tuple[int, list[tuple[int, int, bool]]]]
-#: of each zone: nodes that are requested beside the two that run, minutes since the last failure, a machine on its way
+#: of each zone: requested nodes without the two that run, minutes since the last failure, an upcoming machine
 ZONES = st.tuples(st.integers(0, 3), st.integers(0, 100), st.booleans())
 STEPS = st.lists(st.tuples(st.integers(1, 30), st.lists(ZONES, min_size=3, max_size=3)), min_size=1, max_size=12)
 
 
 @given(STEPS, st.sampled_from(list(FailureClass)))
 def test_the_incident_stays_open_while_all_zones_fail(steps: Steps, kind: FailureClass) -> None:
-    """Backoffs run and end, machines are tried, an autoscaler gives up and orders anew. No node comes."""
+    """Backoffs run and end, machines are tried, an autoscaler gives up and orders again. No node joins."""
     cluster_health, now, since = ClusterHealth(), NOW, None
     for minutes, shape in steps:
         now += minutes * MINUTE
@@ -83,12 +83,12 @@ def test_evaluating_a_plan_twice_changes_nothing(steps: Steps) -> None:
 
 
 class Killed(BaseException):
-    """The run is no more."""
+    """The run's process ended."""
 
 
 @dataclass
 class Stack:
-    """A table with one verdict and a bus, either of which may be away at any request, or be asked for the last time."""
+    """A table with one verdict and a bus. At any request, either may fail or the process may end."""
 
     clock: FakeClock = field(default_factory=FakeClock)
     cluster_health: ClusterHealth = field(default_factory=ClusterHealth)
@@ -122,7 +122,7 @@ class Stack:
         return self._next() != "refused"
 
     def evaluate(self, missing: Mapping[str, int]) -> None:
-        """Pools that have so many nodes less than they should. No two troubles began in one second."""
+        """Evaluate pools that lack so many nodes. No two incidents open in one second."""
         self.judged += 1
         known = {incident.pool: incident.since for incident in self.cluster_health.incidents}
         incidents = [
@@ -131,13 +131,13 @@ class Stack:
             )
             for pool, number in missing.items()
         ]
-        this: Any = self  # the table, the queue and the bus, as far as this needs them
+        this: Any = self  # the parts of table, queue and bus that this needs
         ports = HealthPorts(store=this, bus=this, alerts=this, clock=self.clock, stack=self.stack)
         with suppress(Killed):
             store_cluster_health(ports, "blue", self.cluster_health, self.cluster_health.with_incidents(incidents), {})
 
 
-#: of each run: nodes that are missing by pool, seconds until the next, what becomes of its requests
+#: of each run: missing nodes by pool, seconds until the next, faults of its requests
 LIVES = st.lists(
     st.tuples(
         st.dictionaries(st.sampled_from("abc"), st.integers(1, 9), max_size=3),
@@ -158,13 +158,13 @@ LIVES = st.lists(
 def test_a_pager_gets_each_incident_once_and_its_end_last(
     lives: list[tuple[dict[str, int], float, list[str]]], chance: Random
 ) -> None:
-    """From the verdict to the pager: refused, killed, reported again; and on the way doubled, late and out of order."""
+    """From the verdict to the pager, alerts are refused, killed, repeated, doubled, late and out of order."""
     stack, pager = Stack(), FakeChannel()
     for missing, seconds, mishaps in lives:
         stack.clock.at += timedelta(seconds=seconds, microseconds=1)
         stack.mishaps = list(mishaps)
         stack.evaluate(missing)
-    for _ in range(2):  # at last all is well, whatever was left to be reported
+    for _ in range(2):  # finally all is healthy, whatever is unreported
         stack.clock.at += MINUTE
         stack.mishaps = []
         stack.evaluate({})
@@ -189,7 +189,7 @@ def test_a_pager_gets_each_incident_once_and_its_end_last(
     st.sampled_from([IncidentKind.CONTESTED, IncidentKind.REFUSED, IncidentKind.DRAIN_HANGS]),
 )
 def test_an_incident_names_all_its_zones_since_the_first(minutes: list[int | None], kind: IncidentKind) -> None:
-    """``minutes``: for how long each zone has had that trouble; None: it has none."""
+    """``minutes``: for how long each zone has had that incident; None: it has none."""
     since = {zone: NOW - ago * MINUTE for zone, ago in zip("abcde", minutes, strict=False) if ago is not None}
     planned = plan_of(zones([2] * len(minutes)), numbers(0, 20))
     states = {}

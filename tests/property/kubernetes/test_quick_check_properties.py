@@ -1,4 +1,4 @@
-"""A quick check finds every change of the groups, and of their owners, that a full check finds."""
+"""A quick check finds every change of the groups and their owners that a full check finds."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +18,7 @@ from tests.crashing import Life, WirelessClusters
 from tests.fakes import FakeClock, plenty, record
 
 FLAVOURS = ("gardener", "cluster-api", "openshift")
-#: what a check lists besides machines; another kind of each flavour holds bounds or ranges
+#: the kinds that a check lists besides machines; another kind of each flavour has bounds or ranges
 KINDS = {
     "gardener": (
         "machinedeployments.machine.sapcloud.io",
@@ -28,7 +28,7 @@ KINDS = {
     "cluster-api": ("machinedeployments.cluster.x-k8s.io", "machinesets.cluster.x-k8s.io", "clusters.cluster.x-k8s.io"),
     "openshift": ("machinesets.machine.openshift.io", "machineautoscalers.autoscaling.openshift.io"),
 }
-#: what a quick check compares: the groups, and the owners of numbers that it knows
+#: the kinds that a quick check compares: the groups, and the known owners of numbers
 COMPARED = (
     *(kinds[0] for kinds in KINDS.values()),
     "workers.extensions.gardener.cloud",
@@ -117,7 +117,7 @@ def test_a_quick_check_is_right_about_unchanged_clusters(flavour: str, events: l
         before = checks.opened()
         observation, seen = before.observe(), before.seen()
         objects = [entry for entry in checks.objects() if entry[0] in COMPARED]
-        if objects and happens is not recorded_otherwise:  # a record that is written is checked
+        if objects and happens is not recorded_otherwise:  # a written record is checked
             with suppress(ApiError):
                 happens(checks, *objects[which % len(objects)], patch)
         is_unchanged = checks.opened().shows(seen)

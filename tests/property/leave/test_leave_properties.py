@@ -1,4 +1,4 @@
-"""Leaving a zone, whatever happens in between: crashes, late and failing machines, autoscalers, other fences."""
+"""Leaving a zone, whatever happens meanwhile: crashes, late and failing machines, autoscalers, other fences."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -39,7 +39,7 @@ def test_an_undisturbed_leave_empties_the_zone_at_its_rate_and_rests(
         pool.check(60)
         assert total <= sum(pool.requested) <= min(total + 1, maximum + surge)
         assert pool.requested[0] <= nodes[0]
-        assert len(pool.going) == before or running > total  # its successor runs before a node goes
+        assert len(pool.going) == before or running > total  # its successor runs before a node is removed
         begun |= set(pool.memory.begun)
         pool.boot()
         pool.drain()

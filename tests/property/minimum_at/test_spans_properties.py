@@ -1,4 +1,4 @@
-"""The spans of hours, against the local clock minute by minute, in zones with unusual changes of the clock."""
+"""The spans of hours are those of the local clock minute by minute, in time zones with unusual clock changes."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -45,7 +45,7 @@ def any_hours(draw: st.DrawFn) -> Hours:
 
 
 def is_held(hours: Hours, zone: ZoneInfo, at: datetime) -> bool:
-    """Read the local clock. This is what the hours mean."""
+    """Return True if the hours hold, by the local clock."""
     local = at.astimezone(zone)
     time = timedelta(hours=local.hour, minutes=local.minute)
     today, yesterday = local.weekday(), (local.weekday() - 1) % 7
@@ -60,7 +60,7 @@ def span_at(hours: Hours, zone: ZoneInfo, at: datetime) -> Span:
 
 
 def assert_exact(hours: Hours, zone: ZoneInfo, at: datetime) -> Span:
-    """The hours hold from its first minute to its last one, and in no minute beside it since ``at``."""
+    """Return the span for ``at``. Check that the hours hold in all its minutes, and not right outside it."""
     found = span_at(hours, zone, at)
     since, until = found.since or at, found.until or at + DAY
     assert until > at

@@ -1,4 +1,4 @@
-"""Failure reports are lossy, doubled, late and out of order: what is made of them must not depend on that."""
+"""Failure reports get lost or arrive doubled, late and out of order: the state must not depend on that."""
 
 from datetime import datetime, timedelta
 
@@ -77,7 +77,7 @@ def test_a_failure_before_the_last_success_changes_nothing(stream: list[int], mi
 @given(streams, st.integers(0, 600), st.integers(1, 3))
 def test_a_failure_before_the_end_of_a_backoff_changes_nothing(stream: list[int], minute: int, arrived: int) -> None:
     state = _fold(stream)
-    end = max(stream) + 1  # inside the last backoff, whichever that is
+    end = max(stream) + 1  # inside the last backoff
     assume(_at(end) <= state.failure.backoff_until)  # a report in the last instant of a backoff starts no other
     seen = observe_running(state, 3, 0, _at(end), POLICY)
     assert state_at(seen, _at(end), POLICY) is State.FENCED

@@ -1,4 +1,4 @@
-"""An incomplete list of machines forgets no delete mark of a running node, and no mark stays for ever."""
+"""After incomplete lists of machines, no delete mark of a running node is forgotten, and none stays for ever."""
 
 from datetime import timedelta
 from typing import Any
@@ -17,7 +17,7 @@ GROUP = key("a")
 NODES = 4
 SECOND = timedelta(seconds=1)
 
-#: the nodes that a list leaves out, and the time since the list before
+#: the nodes that a list leaves out, and the time since the previous list
 _LISTS = st.lists(
     st.tuples(
         st.sets(st.integers(0, NODES - 1)), st.sampled_from([SECOND, 30 * SECOND, MINUTE, 3 * MINUTE, 8 * MINUTE])

@@ -1,4 +1,4 @@
-"""What people want of an object that Evenkeel writes its own bounds to, whatever happens around its writes."""
+"""The operators' bounds of an object to which Evenkeel writes its own bounds, whatever happens around its writes."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,12 +16,12 @@ from tests.builders import NOW, POOL, group, key, numbers, owned, plan_of
 from tests.parts import make, replace
 
 BOUNDS = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: Bounds(min(pair), sum(pair)))
-SOME = BOUNDS.filter(lambda bounds: bounds.max > 0)  # with none at all, a pool takes no part
+SOME = BOUNDS.filter(lambda bounds: bounds.max > 0)  # without any, Evenkeel leaves the pool alone
 ID = PoolId("cluster-api", "default", "", POOL)
 
 
 def shared(zone: str, bounds: Bounds) -> NodeGroup:
-    """A group of a pool whose numbers one object has for all of it."""
+    """Return a group of a pool whose numbers are on one object."""
     found = owned(zone, bounds, uid="worker", takes_ours=False)
     return replace(found, bounds=None, two_objects=False, copied=None)
 
@@ -84,9 +84,9 @@ def test_annotations_report_new_bounds_from_restored_ones(
 
 
 class Owners(RuleBasedStateMachine):
-    """Three owners of bounds, people who change them, and runs that can end at any moment.
+    """Three owners of bounds, operators who change them, and runs that can end at any moment.
 
-    The model is what people last said. Whatever was written, lost or half done, that is what counts.
+    The model is the operators' last value. It counts, whatever was written, lost or left incomplete.
     """
 
     @initialize(desired_bounds=st.tuples(SOME, SOME, SOME), requested=st.tuples(*[st.integers(0, 6)] * 3))
@@ -98,7 +98,7 @@ class Owners(RuleBasedStateMachine):
         }
         self.state = PoolState()
         self.unreported: set[str] = set()  # owners with a new value that no check has reported yet
-        self.touched: set[str] = set()  # owners that we have written
+        self.touched: set[str] = set()  # owners that Evenkeel has written
 
     def check(self) -> PoolPlan:
         return only(list(self.groups.values()), NOTHING, self.state)
@@ -113,7 +113,7 @@ class Owners(RuleBasedStateMachine):
 
     @rule(written=st.integers(0, 9), annotated=st.booleans(), ends=st.booleans())
     def run(self, written: int, annotated: bool, ends: bool) -> None:
-        """A run that may stop before the last of its patches, and before it closes its journal."""
+        """Play a run that may stop before the last of its patches, and before it closes its journal."""
         plan = self.check()
         reported = {problem.facts["owner"] for problem in plan.report.problems if problem.kind == "new-intent"}
         assert reported == {str(self.groups[zone].owner.numbers.ref) for zone in self.unreported}
@@ -133,7 +133,7 @@ class Owners(RuleBasedStateMachine):
         ours = {known.bounds, *known.ours} if known is not None else set()
         said = found.ours.published.bounds if found.ours.published is not None else None
         if desired in {*ours, said, self.wanted[zone]}:
-            return  # what stood there before, or could be ours: nobody could tell that from a fight or from us
+            return  # the previous value, or one that could be Evenkeel's: it looks like a contest or Evenkeel's write
         self.put(zone, desired, ours=False)
         self.wanted[zone] = desired
         if zone in self.touched or known is not None:

@@ -1,4 +1,4 @@
-"""Fences that their owners hold: whatever fails, one NodePool of a hosted cluster keeps its autoscaler."""
+"""Fences that pin replicas: whatever fails, one NodePool of a hosted cluster keeps its autoscaler."""
 
 from hypothesis import given
 from hypothesis import strategies as st

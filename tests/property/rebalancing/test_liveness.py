@@ -1,4 +1,4 @@
-"""Demand up to PoolMaximum is met in the end, and PoolMaximum is not passed, in the worlds of ``tests.liveness``."""
+"""Demand up to PoolMaximum is finally met, and PoolMaximum is not passed, in the worlds of ``tests.liveness``."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_thaws_at_any_moment_add_what_was_said_and_cost_other_groups_nothing(fir
             pytest.fail(_story(simulate(case), f"seed {seed}, made smaller: {_fault(simulate(case)) or fault}"))
 
 
-# Static shares reach less, and Lax-Greedy may pass PoolMaximum between two checks; but with neither do pods wait.
+# Static shares reach less, and Lax-Greedy may pass PoolMaximum between two checks, but with neither do pods wait.
 @pytest.mark.parametrize("strategy", [LAX_GREEDY, BACKWARD_COMPATIBLE])
 def test_other_strategies_meet_demand_too(strategy: Strategy) -> None:
     for seed in range(60):
@@ -64,7 +64,7 @@ def _one_zone(pods: int, zone: int, *, at: int = 600) -> tuple[Demand, ...]:
 
 DAY = 24 * 3600
 BUT_ONE = [tuple(4 - (index == zone) for index in range(3)) for zone in range(3)]  # nodes: all but one of 12
-# Zone a has failed; its probe takes the only node of headroom, and no pod that waits may run there any more.
+# Zone a has failed; its probe takes the only node of headroom, and no waiting pod may run there any more.
 PROBED = tuple(
     Demand(at=at, free=0, bound=bound) for at, bound in ((600, (1, 6, 5)), (900, (0, 6, 5)), (1500, (0, 6, 6)))
 )
@@ -82,7 +82,7 @@ ORDERED_IN_TIME = [
         for zone in (0, 1, 2)
         for loop in LOOPS
     ),
-    # Checks that other pools cause take nothing back before the autoscaler has read it.
+    # Checks that other pools cause lower no max before the autoscaler has read it.
     *((Case(maximum=120, others=others, demand=_one_zone(100, 1)), 60) for others in (2, 5, 15)),
     # The last nodes stay where a pool grows.
     (Case(maximum=100, demand=_one_zone(100, 2)), 60 + 2 * (15 + 2 * 10)),
@@ -133,7 +133,7 @@ def test_demand_beyond_the_maximum_does_not_pass_it() -> None:
 
 
 def test_the_simulation_reports_a_passed_maximum() -> None:
-    # Lax-Greedy offers the same headroom to every zone at once: what Balanced is there to avoid.
+    # Lax-Greedy offers the same headroom to every zone at once, which Balanced avoids.
     demand = (Demand(at=600, free=90, bound=(0, 0, 0)),)
     result = simulate(Case(maximum=30, strategy=LAX_GREEDY, demand=demand, beyond=60))
     assert result.passed

@@ -1,4 +1,4 @@
-"""MachinePools: nobody says which of their instances go, so none that is there is given up, node or not."""
+"""In MachinePools, no client chooses the instances to remove, so Evenkeel releases none, with or without a node."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""max_step: no run adds more nodes than that, and the rest follows by itself, whatever becomes of a run."""
+"""max_step: no run adds more nodes, and later runs add the rest, whatever happens to a run."""
 
 from datetime import timedelta
 from typing import Any
@@ -51,7 +51,7 @@ def test_no_plan_adds_more_than_max_step(world: World, step: int, nodes: int) ->
 
 
 class Steps(Serving):
-    """A town that has a run only when one was requested."""
+    """A world that plays only requested runs."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**{**SERVING, "takes": 2 * CHECK, **fields})

@@ -1,4 +1,4 @@
-"""Moves, as plans: what leaves a failing zone arrives elsewhere, whatever the pool is like and wherever it stops."""
+"""Plans of moves: replicas that leave a failing zone are added elsewhere, for any pool and wherever a run stops."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,13 +22,13 @@ def _moving(world: World, *, autoscaler: bool = True) -> World:
     return replace(world, policy=replace(world.policy, pools=rules, autoscaler=autoscaler))
 
 
-#: PoolMinimum is 0: what is raised to it is no part of a move.
+#: PoolMinimum is 0, because raising replicas to it is no part of a move.
 moving = st.builds(lambda world, autoscaler: _moving(world, autoscaler=autoscaler), pools(), autoscaler=st.booleans())
 
 
 @st.composite
 def failing(draw: st.DrawFn) -> World:
-    """A pool within its PoolMaximum whose first zone fails for want of machines, and which has another that is well."""
+    """Draw a pool within its PoolMaximum whose first zone lacks machines, and which has a healthy zone."""
     world = draw(moving)
     first, *others = world.observation.groups
     others = others or [group("b", 1)]
@@ -56,7 +56,7 @@ def test_every_rule_of_a_plan_holds_where_replicas_move(world: World) -> None:
 
 
 def _owing(world: World, owed: int) -> World:
-    """The same world after a move that gave up ``owed`` replicas and was interrupted before another group took one."""
+    """Return the world after a move that removed ``owed`` replicas and stopped before another group got one."""
     (pool,) = world.plan().pools
     move = Move(id="interrupted", unplaced=owed, steps={})
     state = replace(world.state, pools={pool.id: replace(pool.next_state, move=move)})
@@ -82,7 +82,7 @@ def test_the_next_plan_places_what_an_interrupted_move_owes(world: World, owed: 
 
 
 def _stopped(world: World, pool: PoolPlan, done: int, move: Move) -> World:
-    """The world after the first ``done`` patches of a plan that was written down first, and then nothing more."""
+    """Return the world after a plan's journal and first ``done`` patches, before the others."""
     patched: dict[object, NodeGroup] = {}
     for planned in in_safe_order(pool.changes)[:done]:
         after_patch = written(planned, pool.adopted.get(str(planned.group.key)))
@@ -114,7 +114,7 @@ def test_interruptions_do_not_change_the_sum_in_the_end(world: World, stops: lis
     assert after(last) <= last.max
     for planned in last.groups:
         assert planned.requested >= min(running[planned.group.key], planned.group.requested)
-    # The step that ends it all: carried out whole, nothing is owed any more and the next plan moves nothing.
+    # After a complete move, no replica is owed any more, and the next plan moves none.
     if last.replicas.unplaced == 0:
         known = last.next_state.move
         owed = known.still_unplaced(planned.group for planned in last.groups) if known else 0

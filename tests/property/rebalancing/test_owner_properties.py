@@ -1,4 +1,4 @@
-"""Arithmetic of those who own bounds and replicas, as the sandbox's controllers do it: properties over all numbers."""
+"""Properties of the arithmetic of owners of bounds and replicas, as the sandbox's controllers do it."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""What must hold for every plan, whatever the cluster looks like."""
+"""Properties of every plan, for any cluster."""
 
 from collections import Counter
 from dataclasses import replace
@@ -47,7 +47,7 @@ def test_every_group_is_in_one_pool_or_skipped_and_has_a_reason(world: World) ->
     found = world.plan()
     skipped = Counter((skipped.namespace, skipped.name) for skipped in found.skipped)
     placed = Counter((planned.group.key.namespace, planned.group.key.name) for p in found.pools for planned in p.groups)
-    for key in skipped & placed:  # one that carries what we wrote is in no pool, and restored
+    for key in skipped & placed:  # one with annotations of Evenkeel is in no pool, and restored
         placed[key] -= 1
     placed += skipped
     assert placed == Counter((member.key.namespace, member.key.name) for member in world.observation.groups)
@@ -59,7 +59,7 @@ def test_every_group_is_in_one_pool_or_skipped_and_has_a_reason(world: World) ->
 
 @given(clusters() | pools())
 def test_an_unchanged_cluster_is_not_patched(world: World) -> None:
-    """Applied, and looked at again without anything having moved, a plan settles within three rounds and stays so."""
+    """In an unchanged cluster, applied plans settle within three rounds and stay so."""
     for rounds in range(4):
         found = world.plan()
         if not found.changes:
@@ -74,7 +74,7 @@ def test_an_unchanged_cluster_is_not_patched(world: World) -> None:
 
 @given(clusters() | pools())
 def test_an_unchanged_cluster_is_not_patched_without_stored_state(world: World) -> None:
-    """The command line plans from objects alone: what the annotations carry must be enough."""
+    """The command line plans from objects alone: their annotations must be enough."""
     world = replace(world, state=replace(world.state, pools={}))
     for _ in range(4):
         found = world.plan()

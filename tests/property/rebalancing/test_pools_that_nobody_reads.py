@@ -10,7 +10,7 @@ from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from tests.builders import MINUTE, key, zones
 from tests.stack import Stack
 
-#: What a person does to a group, and how many minutes pass afterwards.
+#: An operator's change of a group, and the minutes that pass afterwards.
 EVENTS = st.tuples(
     st.sampled_from("abc"),
     st.one_of(

@@ -1,4 +1,4 @@
-"""Machines that Gardener preserves: no healthy node goes in their place, by Gardener's own order of deletion."""
+"""Machines that Gardener preserves: no healthy node is removed instead of them, by Gardener's order of deletion."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -30,7 +30,7 @@ GARDENER = FLAVOURS["gardener"]
 Object = dict[str, Any]
 Pool = tuple[list[NodeGroup], dict[str, list[Object]]]
 REFUSED = {"type": "Create", "state": "Failed", "errorCode": "ResourceExhausted", "description": "no capacity"}
-#: What a machine of Gardener's can be: phase, hours until its preservation ends, what it asks for, what its node does.
+#: A kind of Gardener machine: phase, hours until its preservation ends, its annotation, its node's annotation.
 KINDS: dict[str, tuple[str, int | None, str, str]] = {
     "running": ("Running", None, "", ""),
     "unwell": ("Unknown", None, "", ""),
@@ -88,7 +88,7 @@ def read(items: list[Object]) -> list[Machine]:
 
 
 def gone(planned: GroupPlan, items: list[Object]) -> list[str]:
-    """The kinds of machines that machine-controller-manager deletes once they are marked and replicas are lowered."""
+    """Return the kinds of machines that machine-controller-manager deletes after the marks and lower replicas."""
     names = deletion_candidates(
         read(items),
         planned.requested,

@@ -66,7 +66,7 @@ created_and_took = st.lists(st.tuples(st.integers(0, 1200), st.integers(1, 700))
 
 
 def zone(machines: Sequence[tuple[int, int]], now: int) -> NodeGroup:
-    """Zone a at a second: its machines so far, each with the second of its creation and how long it takes."""
+    """Return zone a at a second, with the machines so far: each has the seconds of its creation and provisioning."""
     made = tuple(
         Machine(
             name=f"m{number}",
@@ -83,7 +83,7 @@ def zone(machines: Sequence[tuple[int, int]], now: int) -> NodeGroup:
 
 
 def after(state: ClusterState, machines: Sequence[tuple[int, int]], now: int) -> ClusterState:
-    """The stored state after a check at a second."""
+    """Return the stored state after a check at a second."""
     groups = (zone(machines, now), group("b", 3, bounds=(0, 100)))
     return remembered(state, plan(Observation(groups=groups), state, POLICY, NOW + now * SECOND))
 

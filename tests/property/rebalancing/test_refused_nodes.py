@@ -1,4 +1,4 @@
-"""Refused nodes are released, moved or requested again: pods get theirs, and no node comes for nothing."""
+"""Refused nodes are released, moved or requested again: pods get nodes, and no unneeded node is added."""
 
 from datetime import timedelta
 
@@ -49,7 +49,7 @@ def test_refused_nodes_of_a_request_come_where_the_request_allows_them(seed: int
     assert others == {zone: 1 + (bound_pods if zone == "a" else 0) for zone in others}
 
 
-# All zones refuse machines for half a minute, and one of them goes on. The other two get a node each.
+# All zones refuse machines for half a minute, and one continues. The other two get a node each.
 AFTER_A_HICCUP = {
     "name": "hiccup",
     "duration": "30m",

@@ -1,4 +1,4 @@
-"""What was released is ordered once: by an autoscaler that recovers at any moment, or by runs that die at any step."""
+"""Released nodes are ordered once, by an autoscaler that recovers at any moment or by runs that die at any step."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -25,8 +25,8 @@ STEP, LOOP = timedelta(seconds=5), timedelta(seconds=10)
 class Outage(World):
     """Zone a has three replicas without nodes, for which three pods wait.
 
-    The autoscaler is away until ``recovers``. Each of its writes lands ``in_flight`` after the loop that decided it,
-    and sets what the loop wanted. It counts nothing that it has not ordered itself.
+    The autoscaler does not run until ``recovers``. Each of its writes takes ``in_flight``, and sets the loop's number.
+    It counts only its own orders.
     """
 
     def __init__(self, recovers: timedelta, in_flight: timedelta, max_step: int | None = None) -> None:
@@ -44,7 +44,7 @@ class Outage(World):
         self.next_loop = timedelta(0)
 
     def live_on(self, time: timedelta = STEP) -> None:
-        """Time passes: machines come, writes of the autoscaler land, and its loops decide."""
+        """Let time pass: machines join, writes of the autoscaler take effect, and its loops decide."""
         assert self.max_step is None or self.runs[-1] <= self.max_step
         self.pass_time(time)
         served = self.waited - len(self.waiting())
@@ -80,7 +80,7 @@ class Outage(World):
 
 
 def play(outage: Outage, deaths: Deaths, unread: set[int], checks: int = 60) -> None:
-    """A run every five seconds, of which some die; in some checks the pods cannot be read."""
+    """Play a run every five seconds, of which some die. In some checks the pods cannot be read."""
     for number in range(checks):
         outage.unread = ClusterUnavailableError("away") if number in unread else None
         at, how = deaths.get(number, (None, How.BEFORE))

@@ -1,4 +1,4 @@
-"""Growth on request, whatever the pool is like: never past a max, never where the pods do not fit, and even."""
+"""Growth on request for any pool: never past a max, never in zones that the pods do not fit, and even."""
 
 from datetime import timedelta
 
@@ -30,7 +30,7 @@ def _asked(world: World, nodes: int, only: frozenset[str] = frozenset()) -> Pool
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[ScaleRequest, ...]:
-    """Requests of one pool: new ones, and ones with a rest for later runs."""
+    """Draw requests of one pool: new ones, and ones with a rest for later runs."""
     wanted = draw(st.lists(st.integers(-3, 3).filter(bool), min_size=1, max_size=5))
     found = []
     for number, nodes in enumerate(wanted):
@@ -43,7 +43,7 @@ def requests(draw: st.DrawFn) -> tuple[ScaleRequest, ...]:
 
 @given(pools(), requests())
 def test_a_pools_unfinished_requests_have_one_direction(world: World, asked: tuple[ScaleRequest, ...]) -> None:
-    """Whether pods can be read or not."""
+    """With and without a view of pods."""
     state, refused = replace(world.state, scale_requests=asked), []
     for unread in (None, stated("no right to list pods")):
         found = plan(replace(world.observation, workload_unread=unread), state, world.policy, NOW)
@@ -68,7 +68,7 @@ def _cap(member: NodeGroup) -> int:
 
 
 def _most_of(planned: GroupPlan) -> int:
-    """The same, where a slow start may cap the group."""
+    """Return the most nodes that a group may have, also in a slow start."""
     caps = [_cap(planned.group)]
     caps += [
         planned.group.running + int(str(reason.facts["nodes"]))
@@ -111,7 +111,7 @@ def test_growth_adds_each_node_to_the_smallest_group(world: World, wanted: int) 
         return
     sizes = dict(before)
     takers = {planned.group.key.name: _most_of(planned) for planned in pool.groups if planned.state is State.HEALTHY}
-    # An empty group that cannot grow keeps the node that its owner insists on offering (PoolDraft.reserved_nodes).
+    # An empty group that cannot grow keeps the node that its owner always offers (PoolDraft.reserved_nodes).
     insisted = sum(
         max(0, planned.group.owner.least_max - before[name])
         for planned in pool.groups
@@ -124,7 +124,7 @@ def test_growth_adds_each_node_to_the_smallest_group(world: World, wanted: int) 
         if not open_ones or sum(sizes.values()) - absent >= pool.max - kept:
             break
         sizes[min(open_ones, key=sizes.__getitem__)] += 1
-    # Which of two equals gets the odd node is the tie's business.
+    # The tie decides which of two equals gets the odd node.
     assert sorted(sizes.values()) == sorted(planned.requested for planned in pool.groups)
 
 
@@ -135,7 +135,7 @@ def _kept(pool: PoolPlan) -> int:
 
 @given(pools(strategies=(BALANCED,)), nodes)
 def test_growth_keeps_balanced_maxima_within_pool_maximum(world: World, wanted: int) -> None:
-    """The one node that the owner of the bounds insists on aside, as without growth (test_plan_properties.py)."""
+    """Except for the one node that the owner of the bounds always offers (test_plan_properties.py)."""
     first, *others = world.observation.groups
     frozen = replace(first, frozen_because=stated("rolling out"), bounds=Bounds(0, first.requested + 3))
     pool = _asked(replace(world, observation=Observation(groups=(frozen, *others))), wanted)
@@ -175,7 +175,7 @@ def test_giving_back_keeps_minima_and_takes_fenced_zones_last(world: World, want
             assert total >= pool.min
     if any(gone[planned.group.key.name] for planned in pool.groups if planned.state is State.FENCED):
         for planned in pool.groups:
-            # What this very check raises is not there yet to be given back.
+            # Replicas that this check adds cannot be removed yet.
             if planned.state in (State.HEALTHY, State.PROBING) and planned.requested <= planned.group.requested:
                 assert planned.requested <= max(_floor(planned.group), planned.fewest(without=OWNER_FLOORS))
 
@@ -189,7 +189,7 @@ def _floor(member: NodeGroup) -> int:
 
 @given(pools(), st.integers(-12, 12).filter(bool))
 def test_a_finished_request_changes_nothing_more(world: World, wanted: int) -> None:
-    """With the journal written and every group marked, the same request changes nothing more."""
+    """After the journal and the marks of all groups, the same request changes nothing more."""
     pool = _asked(world, wanted)
     if pool.request.current is None:
         return

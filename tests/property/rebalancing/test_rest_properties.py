@@ -1,4 +1,4 @@
-"""What max_step leaves of a request waits in the queue: nothing else waits for it, and nothing of it is lost."""
+"""The rest of a request beyond max_step waits in the queue: it delays nothing else, and is not lost."""
 
 from datetime import timedelta
 from typing import Any
@@ -29,7 +29,7 @@ ASKED = st.one_of(
 
 
 class Queue(Steps):
-    """A town whose people ask for nodes, give some back and start pods, while its zones fail and its runs die."""
+    """A world whose operators request nodes, remove some and start pods, while zones fail and runs die."""
 
     def fail(self, zone: str, lasts: timedelta = timedelta(minutes=20)) -> None:
         self.dead.add(zone)
@@ -74,7 +74,7 @@ def numbers_in(result: str) -> list[int]:
 
 
 def placed(request: ScaleRequestRecord) -> int:
-    """Return by how many nodes a request has changed its pool, as its answer says; what is not placed is checked."""
+    """Return by how many nodes a request has changed its pool, by its result. Check the result's other nodes."""
     found = numbers_in(request.result)
     if request.result.startswith("refused"):
         return 0
@@ -262,6 +262,6 @@ def test_while_a_request_has_a_rest_its_refused_node_moves_and_other_stuck_repli
     assert town.requested()["c"] == 1 + 3 + request
     town.step()
     assert town.requested()["c"] == 1
-    assert town.total == before - 3  # no pod waits for the three nodes that went
+    assert town.total == before - 3  # no pod waits for the three removed nodes
     added = town.scale_requests()["long"].added
     town.until(lambda: town.scale_requests()["long"].added > added, 4)

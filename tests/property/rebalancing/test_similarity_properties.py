@@ -1,4 +1,4 @@
-"""Sets of similar groups, on random clusters: every group in one set, all of a set similar, whatever the order."""
+"""Sets of similar groups on random clusters: every group is in one set, all of a set are similar, in any order."""
 
 from fractions import Fraction
 from itertools import combinations
@@ -18,7 +18,7 @@ def _floating(a: int, b: int, ratio: float) -> bool:
     return larger - smaller <= larger * ratio
 
 
-# Amounts so near to one another that some pairs are within a ratio and some are not.
+# Amounts so close that some pairs are within a ratio and some are not.
 near_amounts = st.sampled_from([Fraction(n) for n in (900, 940, 960, 970, 980, 985, 990, 1000, 1010, 1020)])
 some_amounts = st.none() | st.fixed_dictionaries({"memory": near_amounts}, optional={"cpu": near_amounts})
 templates = st.builds(
@@ -115,12 +115,12 @@ def test_an_ignored_label_changes_no_set(world, data) -> None:
 
 
 def _all_pairs(world: dict[int, NodeTemplate], rule: Similarity) -> list[tuple[int, ...]]:
-    """Everybody with all who are alike, by comparing each with each: classes, where similarity is an equivalence."""
+    """Return each template's similar ones by comparing all pairs: classes, if similarity is an equivalence."""
     keys = sorted(world)
     return sorted({tuple(b for b in keys if a == b or rule.similar(world[a], world[b])) for a in keys})
 
 
-# Machine types far apart, and what single machines of a type have less: within the ratios, pair by pair.
+# Distant machine types, and the smaller amounts of single machines of a type: within the ratios in each pair.
 apart = st.builds(
     lambda cpu, gib, kept, missing, gpu, team, says: NodeTemplate(
         capacity={
@@ -155,7 +155,7 @@ def test_sets_are_the_classes_of_an_equivalence(world) -> None:
     st.integers(0, 10**6),
 )
 def test_similarity_decides_as_cluster_autoscalers_floats(larger, ratio, off, part) -> None:
-    """Right at the border and anywhere else, up to 8 TiB."""
+    """Right at the limit and elsewhere, up to 8 TiB."""
     share = Fraction(*ratio)
     smaller = max(0, larger - int(larger * share * Fraction(part, 10**6) * 2 if part else larger * share) + off)
     rule = Similarity(memory_ratio=share)

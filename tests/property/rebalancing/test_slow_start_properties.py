@@ -1,4 +1,4 @@
-"""A zone that delivers again: how many machines may be on their way there, however its nodes come and are checked."""
+"""A zone that delivers again: the number of machines that may be upcoming, however nodes join and checks run."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ ZONE = key("a")
 
 
 class Recovering:
-    """Zone a of a pool of 200 nodes at most, after its backoff; what is ordered there comes at our word."""
+    """Zone a of a pool of at most 200 nodes, after its backoff. Ordered nodes join when the test says so."""
 
     def __init__(self) -> None:
         self.state = ClusterState(groups={ZONE: after_backoff(running_seen=0)})
@@ -29,7 +29,7 @@ class Recovering:
         self.made: list[datetime] = []
 
     def room(self, *, waiting: int = 0) -> int:
-        """How many machines may be on their way, as a check finds it."""
+        """Return how many machines a check allows to be upcoming."""
         self.now += timedelta(seconds=30)
         groups = (self._zone(waiting), group("b", 4), group("c", 4))
         found = plan(Observation(groups=groups), self.state, POLICY, self.now)
@@ -51,7 +51,7 @@ def test_each_machine_that_arrives_allows_one_more(arrivals: list[int]) -> None:
     for came in arrivals:
         zone.running += came
         expected = 1 + zone.running
-        if expected <= 30:  # less than the zone's share of what is left
+        if expected <= 30:  # less than the zone's share of the rest
             assert zone.room() == expected
 
 

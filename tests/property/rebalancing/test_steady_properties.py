@@ -1,4 +1,4 @@
-"""A steady cluster gets a quick check, and that misses nothing, whatever happens between checks."""
+"""A steady cluster gets a quick check, which misses no change, whatever happens between checks."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -83,7 +83,7 @@ def nothing_known(_: object) -> dict[str, SteadyCluster]:
 
 
 def quiet(stack: Stack) -> None:
-    """A quarter of an hour of checks with the runs that they ask for, and nothing else, or until it is steady."""
+    """Play checks and the runs that they request, for a quarter of an hour or until the cluster is steady."""
     for _ in range(16):
         if stack.store.steady_clusters(["demo"]):
             return

@@ -1,4 +1,4 @@
-"""The closed form deals out exactly what a loop over single nodes would."""
+"""The closed form divides nodes exactly as a loop over single nodes does."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ vessels = st.lists(
 
 
 def _node_by_node(found: list[Bucket], amount: int) -> list[int]:
-    """Each node to the vessel that stands lowest after it; equals by tie, then by position."""
+    """Return the split that gives each node to the bucket that is lowest after it; equals by tie, then by position."""
     dealt = [0] * len(found)
     for _ in range(amount):
         open_ = [i for i, vessel in enumerate(found) if dealt[i] < vessel.room]
@@ -47,7 +47,7 @@ even = st.builds(Bucket, level=sizes, room=sizes, weight=st.just(1), tie=st.inte
 
 @given(st.lists(even, max_size=8), st.one_of(st.integers(0, 60), st.integers(0, 2**34)))
 def test_a_full_vessel_of_another_width_changes_nothing(found: list[Bucket], amount: int) -> None:
-    # Buckets of one width are filled from edge to edge, of several widths by bisection: the two have to agree.
+    # Buckets of one width are filled from edge to edge, of several widths by bisection: both must agree.
     assert _filled([*found, Bucket(level=0, room=0, weight=3)], amount) == [*_filled(found, amount), 0]
 
 

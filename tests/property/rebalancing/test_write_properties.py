@@ -1,4 +1,4 @@
-"""The writes of one plan: at every instant between them, whichever fail, the maxima stay within PoolMaximum."""
+"""The writes of one plan: whichever fail, the maxima stay within PoolMaximum at every instant between them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -53,7 +53,7 @@ def maximum(bounds: Bounds | None) -> int:
 
 
 def write(pool: PoolPlan, refused: frozenset[str], order: Order) -> Api:
-    """Write the pool. Tasks that run side by side run in the order that ``order`` makes of them."""
+    """Write the pool. Parallel tasks run in the order that ``order`` returns."""
     api = Api(refused, {str(plan.group.key): maximum(plan.group.bounds) for plan in pool.groups})
 
     def together(tasks: Any) -> None:
@@ -87,7 +87,7 @@ def highest(pool: PoolPlan, data: st.DataObject) -> int:
 
 
 def within_its_maximum(world: World) -> World:
-    """The world with bounds that hold what is requested, and a PoolMaximum that holds all of them."""
+    """Return the world with bounds that hold the requested nodes, and a PoolMaximum that holds all of them."""
     groups = []
     for found in world.observation.groups:
         old = found.bounds or Bounds(0, 0)

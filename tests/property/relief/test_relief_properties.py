@@ -1,4 +1,4 @@
-"""A Shoot's maximum, whatever happens around it: no node is lost by us, and nobody's value."""
+"""A Shoot's maximum, whatever happens around it: Evenkeel loses no node and no operator's value."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,16 +30,17 @@ def test_least_that_suffices_is_minimal(nodes: int, zones: int, data: st.DataObj
 
 
 class Reliefs(RuleBasedStateMachine):
-    """Zones that die and come back, nodes that come and go, people, Gardener, and runs that may end at their write.
+    """Zones that die and recover, nodes that join and end, operators, Gardener, and runs that may end at their write.
 
-    The model is what people last said. A node may go because people lower the maximum, never because we do.
+    The model is the operators' last value. A node may be removed if operators lower the maximum, never if Evenkeel
+    does.
     """
 
     @initialize(replicas=st.tuples(*[st.integers(0, 4)] * 3), minimum=st.integers(0, 2), more=st.integers(0, 4))
     def begin(self, replicas: tuple[int, int, int], minimum: int, more: int) -> None:
         self.user_max = max(least_that_keeps(replicas), minimum, 3) + more
         self.seed = Seed(*replicas, minimum=minimum, maximum=self.user_max)
-        self.asked = False  # people have set the number, and nodes may go for it
+        self.asked = False  # operators have set the number, and nodes may be removed for it
 
     @rule(minutes=st.integers(1, 20), dies=st.sampled_from(["", "", "before", "after"]))
     def run(self, minutes: int, dies: str) -> None:
@@ -57,7 +58,7 @@ class Reliefs(RuleBasedStateMachine):
         assert written > max(before, self.user_max - 1)
         relief = next(iter(seed.state.pools.values())).parts.of(Relief)
         assert written in relief.ours
-        if written > seed.copied:  # else it is only taken up again, so that nodes stay
+        if written > seed.copied:  # otherwise it is only adopted again, so that nodes stay
             dead = {zone for zone, since in relief.dead.items() if seed.now - since >= PATIENCE}
             alive = [index for index, zone in enumerate(seed.zones) if zone not in dead]
             left = sum(seed.running[zone] for zone in dead)
@@ -74,7 +75,7 @@ class Reliefs(RuleBasedStateMachine):
 
     @rule()
     def gardener(self) -> None:
-        """The Shoot is carried out: minutes after it was written, so that a check has come in between."""
+        """Let Gardener reconcile the Shoot, minutes after its write, so that a check is in between."""
         seed = self.seed
         if not self.asked:
             seed.write(1)
@@ -89,13 +90,13 @@ class Reliefs(RuleBasedStateMachine):
     def desired_anew(self, number: int) -> None:
         pools = self.seed.state.pools.values()
         if any((relief := pool.parts.of(Relief)) is not None and number in relief.ours for pool in pools):
-            return  # by chance what we wrote: it is taken for ours, and that is the price
+            return  # equal to Evenkeel's value by chance: it is taken for Evenkeel's, a known limit
         self.asked = True
         self.user_max = self.seed.maximum = number
 
     @invariant()
     def what_people_want_counts(self) -> None:
-        """Whatever stands there. Before Gardener has followed, the number of before counts."""
+        """For any stored value. Before Gardener has reconciled it, the previous number counts."""
         if hasattr(self, "seed") and self.seed.copied == self.seed.maximum:
             assert self.seed.check().max == self.user_max
 

@@ -1,4 +1,4 @@
-"""What holds for every simulated group, whatever its writers, the stock and the time do."""
+"""Properties of every simulated group, whatever its writers, the stock and the time do."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -71,7 +71,7 @@ class Play:
         self.seen: set[str] = set()
 
     def take(self, kind: str, *arguments: Any) -> None:
-        """Do a step. AWS may refuse it."""
+        """Perform a step. AWS may refuse it."""
         ids, name = [*self.group.instances], {"AutoScalingGroupName": "g"}
         update = self.api.update_auto_scaling_group
         try:
@@ -115,7 +115,7 @@ class Play:
         assert sum(self.stock.used().values()) == len(group.instances)
 
     def check_causes(self) -> None:
-        """Each instance that ends has one termination, with a cause that is known."""
+        """Check that each ended instance has one termination with a known cause."""
         self.api.behavior.become(Behavior())
         activities: list[dict[str, Any]] = []
         answer: dict[str, Any] = {"NextToken": None}
@@ -128,7 +128,7 @@ class Play:
         ids = [one["Description"].split(": ")[1] for one in ended]
         alive = {instance.id for instance in self.group.instances.values() if not instance.ends}
         assert len(ids) == len({*ids})
-        assert self.seen - alive <= {*ids}  # others came and went within one step
+        assert self.seen - alive <= {*ids}  # others started and ended within one step
         assert alive.isdisjoint(ids)
         for one in ended:
             assert any(end in one["Cause"] for end in ENDS), one["Cause"]

@@ -1,4 +1,4 @@
-"""A pool with survive-zones, without a view of its pods: what it orders, keeps and reports."""
+"""A pool with survive-zones, without a view of its pods: its orders, kept nodes and reports."""
 
 from collections import Counter
 from itertools import product
@@ -35,7 +35,7 @@ def survives(plan: PoolPlan) -> bool:
 
 
 def without_any_zone(plan: PoolPlan) -> list[int]:
-    """What runs of the planned nodes once each zone in turn is gone."""
+    """Return how many planned nodes run without each zone in turn."""
     nodes: Counter[str | None] = Counter()
     for group in plan.groups:
         nodes[group.group.identity.zone] += min(group.requested, group.group.running)
@@ -103,7 +103,7 @@ def test_a_level_pool_orders_as_few_nodes_as_any_way_to_survive_needs(
 
 
 def arrive(play: Played) -> None:
-    """Every ordered node registers."""
+    """Let every ordered node register."""
     play.groups = [replace(group, running=group.requested) for group in play.groups]
 
 
@@ -122,7 +122,7 @@ def arrive(play: Played) -> None:
 def test_an_autoscaler_within_the_mins_takes_no_node_that_survival_needs(
     world: tuple[list[int], list[int]], minimum: int, strategy: Strategy, takes: list[tuple[int, int]], level: Level
 ) -> None:
-    """So what it takes is never ordered again: the pool comes to rest."""
+    """So a node that it removes is never ordered again: the pool settles."""
     start, weights = world
     groups = [replace(group, weight=weight) for group, weight in zip(zones(start), weights, strict=True)]
     policy = surviving(numbers(minimum, 1000, strategy))

@@ -1,4 +1,4 @@
-"""The fewest nodes of which enough remain without any one zone, against every way to add nodes."""
+"""The fewest nodes of which enough remain without any one zone, compared with every way to add nodes."""
 
 from itertools import product
 
@@ -12,7 +12,7 @@ WEIGHTS = st.sampled_from([1, 1, 2, 3, 1000, 10**9])
 
 
 def shares(most: int) -> st.SearchStrategy[Shares]:
-    """Groups of up to three zones. A group that may hold no more than it has is frozen."""
+    """Draw groups of up to three zones. A group that may have no more nodes than now is frozen."""
     group = st.builds(
         lambda zone, least, more, weight: Share(zone=zone, least=least, most=least + more, weight=weight),
         st.sampled_from("abc"),

@@ -1,4 +1,4 @@
-"""The number of nodes that a pool orders so that its pods survive, against the fewest that brute force finds."""
+"""The number of nodes that a pool orders so that its pods survive is the fewest that brute force finds."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, product
@@ -16,12 +16,12 @@ Sizes = Mapping[str, Sequence[Sequence[int]]]  # zone -> node -> cores of its po
 
 
 def ways(nodes: int, zones: int) -> Iterator[tuple[int, ...]]:
-    """Every division of so many new nodes among so many zones."""
+    """Yield every division of so many new nodes among so many zones."""
     return (way for way in product(range(nodes + 1), repeat=zones) if sum(way) == nodes)
 
 
 def fewest(sizes: Sizes, bound: str = "") -> int:
-    """The fewest new nodes with which the pods of any one zone find places in the others.
+    """Return the fewest new nodes with which the pods of any one zone find places in the others.
 
     Every second pod of zone ``bound`` is bound to it.
     """

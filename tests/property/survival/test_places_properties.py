@@ -1,4 +1,4 @@
-"""A pool with survive-zones and pods with every kind of need, judged by places that the test itself finds."""
+"""A pool with survive-zones and pods with every kind of need, compared with places that the test finds."""
 
 from collections import Counter
 from typing import Any
@@ -25,7 +25,7 @@ def zones_of(world: World) -> str:
 
 
 def planned(world: World, policy: Policy = POLICY, **first: Any) -> PoolPlan:
-    """The plan; what is given further is of the group in zone a."""
+    """Return the plan. Further fields are those of the group in zone a."""
     zones = zones_of(world)
     groups = [
         group(zone, sum(place.zone == zone for place in world), template=template_of(zone, world)) for zone in zones
@@ -56,7 +56,7 @@ def test_only_pods_without_a_place_on_any_new_node_count_as_bound(world: World) 
 
 
 def with_ordered(world: World, pool: PoolPlan) -> World:
-    """The world after the ordered nodes have registered."""
+    """Return the world after the ordered nodes have registered."""
     zones = zones_of(world)
     more = list(world)
     for zone, count in zip(zones, requested(pool), strict=True):
@@ -100,7 +100,7 @@ def test_the_ordered_nodes_suffice(world: World) -> None:
 
 
 def after_orders(world: World) -> PoolPlan:
-    """The plan once nothing more is ordered."""
+    """Return the plan once nothing more is ordered."""
     for _ in range(4):
         pool = planned(world)
         if not result_of(pool).short:

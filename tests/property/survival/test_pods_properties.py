@@ -1,4 +1,4 @@
-"""A pool with survive-zones whose pods are read: every pod that may run elsewhere finds a place, and nothing fights."""
+"""A pool with survive-zones whose pods are read: every pod that may run elsewhere finds a place, without a contest."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ Sizes = Mapping[str, Sequence[Sequence[int]]]  # zone -> node -> cores of its po
 
 
 def find_place(pods: Sequence[int], free: Sequence[int]) -> bool:
-    """Whether these pods, by cores, fit the free cores of these nodes: every way is tried."""
+    """Return True if these pods, by cores, fit the free cores of these nodes. Every way is tried."""
     if not pods:
         return True
     first, *others = sorted(pods, reverse=True)
@@ -55,7 +55,7 @@ def worlds(draw: st.DrawFn) -> Sizes:
 
 
 def workload_of(nodes: Sizes, bound: str = "") -> Workload:
-    """The pods and nodes; every second pod of zone ``bound`` is bound to its zone."""
+    """Return the pods and nodes. Every second pod of zone ``bound`` is bound to its zone."""
     found = [(zone, f"{zone}{i}", sizes) for zone in nodes for i, sizes in enumerate(nodes[zone])]
     pods = [
         pod(
@@ -132,7 +132,7 @@ def valleys(draw: st.DrawFn, **fields: Any) -> Valley:
 
 
 def rest(valley: Valley, checks: int = 150) -> None:
-    """Until nothing has changed for 25 checks. Then no pod waits, and the loss of any zone leaves every pod a place."""
+    """Check until 25 checks change nothing. Then no pod waits, and the loss of any zone leaves every pod a place."""
     quiet, before = 0, None
     for _ in range(checks):
         valley.live(1)
@@ -153,7 +153,7 @@ def test_scale_down_and_survival_come_to_rest(valley: Valley) -> None:
 
 
 def cyclic(**fields: Any) -> Valley:
-    """The scheduler puts the pod of a drained node on the empty node that the pool needs, and not where planned."""
+    """Return a world whose scheduler places a drained node's pod on the empty node that the pool needs."""
     return Valley([App("app0", 2, milli=1000), App("app1", 3, milli=2000)], nodes=(1, 3), survive_zones="1", **fields)
 
 
@@ -204,7 +204,7 @@ def test_convergence_and_survival_come_to_rest(valley: Valley) -> None:
     ordered = valley.ordered
     rest(valley)
     assert valley.faults == []
-    assert valley.ordered - ordered == len(valley.removed)  # one node goes for each that a step orders
+    assert valley.ordered - ordered == len(valley.removed)  # one node is removed for each that a step orders
 
 
 @settings(max_examples=20)

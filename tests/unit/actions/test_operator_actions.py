@@ -54,7 +54,7 @@ SOON = "2026-01-15T12:02:30Z"
 
 
 def two_pools() -> list[NodeGroup]:
-    """Pools workers and other, each in two zones, neither as it should be."""
+    """Return pools workers and other, each in two zones, both of which need writes."""
     fields = {"bounds": (1, 9), "pool_min": 1, "pool_max": 8}
     return [group(zone, 2, pool=pool, **fields) for pool in ("workers", "other") for zone in "ab"]
 
@@ -151,7 +151,7 @@ class TestStatus:
             assert stack.ask("status")["message"].endswith(f"last decision {words}")
 
     def test_the_message_counts_held_groups_and_names_the_cluster_mode(self, stack: Stack) -> None:
-        impair(stack, "b", NOW)  # nothing is remembered of the groups of an impaired zone
+        impair(stack, "b", NOW)  # no state of groups in an impaired zone is stored
         assert stack.ask("status")["message"] == "demo: on, no incident; node groups: 1 fenced"
         stack.ask("pause", pool="workers")
         assert stack.ask("status")["message"] == "demo: on, no incident; node groups: 3 frozen"
@@ -364,7 +364,7 @@ class TestResumeAfterRestore:
             assert pools.control == ControlRecord()
 
     def test_a_pause_after_a_restore_is_an_ordinary_pause(self, pools: Stack) -> None:
-        """A release before ends the pause, and keeps the field that it does not know."""
+        """An earlier release ends the pause, and keeps the field that it does not know."""
         stored = pools.store.load("demo")
         pools.store.save_record(stored.record, ControlRecord(restored=True), stored.versions)
         pools.ask("pause")
@@ -382,7 +382,7 @@ class TestRestoreOfAPool:
         restored = pools.cluster.applied[patches:]
         assert pools.patched(patches) == {"workers-a", "workers-b"}
         assert all(patch.leaves and patch.bounds == Bounds(1, 9) for patch in restored)
-        for patch in restored:  # what the API would remove
+        for patch in restored:  # the annotations that the API would remove
             pools.cluster.change(patch.plan.group.key, published=None, has_adopted=False, adopted=None)
         outcome = pools.run()
         assert outcome.message == "demo: restored, and paused: pool workers: nothing of ours is left in it"
@@ -877,8 +877,8 @@ class TestCommands:
         commands = get_command(app)
         assert isinstance(commands, TyperGroup)
         options = {parameter.name for parameter in commands.commands[name].params}
-        paged = {"after", "records", "before"}  # the command asks for page after page, and part after part, by itself
-        paged |= {"forecast", "observation"}  # `drill` makes the first, and `forecast` asks for the second
+        paged = {"after", "records", "before"}  # the command itself requests each page and part
+        paged |= {"forecast", "observation"}  # `drill` makes the first, and `forecast` requests the second
         assert set(ACTIONS[name].fields.model_fields) - paged <= options
 
     def test_an_option_that_is_not_given_is_left_to_the_function(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -910,7 +910,7 @@ class TestReadingOnly:
         event = {"action": action, "cluster": "demo", **fields}
         assert stack.operate.read(event, plenty) == stack.operate(event, plenty)
 
-    #: what may be asked by who is on duty; all else that writes is for administrators
+    #: actions for operators on call; all others that write are for administrators
     READS = ("plan", "status", "explain", "validate", "export", "readiness", "history", "record", "drill")
     ON_DUTY = ("pause", "resume", "dry-run", "fence-zone", "leave-zone", "scale-up", "scale-down", "level")
 

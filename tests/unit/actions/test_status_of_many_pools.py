@@ -23,7 +23,7 @@ def name(number: int) -> str:
 
 @pytest.fixture
 def stack() -> Stack:
-    """Fourteen pools of six nodes; two of them have a failure in zone a."""
+    """Return a stack with fourteen pools of six nodes. Two of them have a failure in zone a."""
     pools = [name(number) for number in range(COUNT)]
     groups = [group for pool in pools for group in zones((2, 2, 2), bounds=[(1, 9)] * 3, pool=pool)]
     made = Stack(groups, pools=[{"name": pool, "min": 3, "max": 12} for pool in pools])

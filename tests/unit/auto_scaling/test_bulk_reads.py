@@ -1,4 +1,4 @@
-"""A check of a large outage: the calls do not grow with the groups that fail, and what was not read is unknown."""
+"""A check of a large outage: the calls do not grow with the failing groups, and unread activities are unknown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTIVITIES = "DescribeScalingActivities"
 
 
 def outage_of(failing: int, groups: int) -> Stage:
-    """Groups of one node each in three zones. Of those in the second zone, some ask for a node that AWS refuses."""
+    """Return groups of one node each in three zones. Some in the second zone request a node that AWS refuses."""
     stage = Stage()
     for number in range(groups):
         pool = f"workers-{number // 3}"
@@ -104,7 +104,7 @@ def test_a_page_that_is_not_answered_leaves_the_groups_of_the_first_pages_known(
 
 
 def loud_outage() -> Stage:
-    """An outage of 100 groups, and a group of another owner whose activities fill more than five pages."""
+    """Return an outage of 100 groups, and a group of another owner whose activities fill more than five pages."""
     stage = outage_of(100, 300)
     stage.put("loud", ZONES[1], 0, 600, 600, **{"evenkeel.dev/pool": ""})
     stage.minutes(0.5)

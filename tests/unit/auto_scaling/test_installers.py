@@ -1,4 +1,4 @@
-"""What tags say about the cluster of an Auto Scaling group, and the groups that installers mark as control planes."""
+"""The cluster of an Auto Scaling group by its tags, and the groups that installers mark as control planes."""
 
 import pytest
 

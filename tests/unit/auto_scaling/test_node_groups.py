@@ -1,4 +1,4 @@
-"""The answers of EKS that are kept: how many node groups are read per minute, and which."""
+"""The kept answers of EKS: which node groups are read, and how many per minute."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

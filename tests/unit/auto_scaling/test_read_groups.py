@@ -1,4 +1,4 @@
-"""Node groups from the answers of AWS: what is read, what is skipped or frozen, and what each bad value leads to."""
+"""Node groups from the answers of AWS: those read, skipped and frozen, and the effect of each bad value."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -234,7 +234,7 @@ class TestLaunches:
 
     @pytest.mark.parametrize(("at", "coming"), [("11:58", 2), ("11:44", 0), ("11:40", 0)])
     def test_what_evenkeel_has_ordered_since_a_failure_is_on_its_way(self, at: str, coming: int) -> None:
-        """AWS lists a launch up to minutes after its order. Until then, the newest launch is one that failed before."""
+        """AWS lists a launch up to minutes after its order. Until then, the newest launch is an earlier failed one."""
         decision = {"min": 0, "max": 4, "requested": 4, "before": 2, "at": f"2026-01-01T{at}:00Z", "state": "probing"}
         group = read(
             described({"evenkeel.dev/decision": json.dumps(decision)}, DesiredCapacity=4),
@@ -419,7 +419,7 @@ class TestFrozen:
     def test_not_by_an_old_read_of_a_write_of_ours_that_has_just_ended(
         self, suspended: int, ended: int, is_frozen: bool
     ) -> None:
-        """The numbers are the seconds since then. Another writer has suspended it later, or long before."""
+        """The numbers are the seconds since the write ended. Another writer has suspended it later, or long before."""
 
         def ago(seconds: int) -> str:
             return (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -89,7 +89,7 @@ class Recorder:
 
 @pytest.fixture(scope="module")
 def requests() -> list[Request]:
-    """An outage of plain groups next to an autoscaler, a removal of managed ones without, and restores."""
+    """Return the requests in an outage of plain groups with an autoscaler, a removal of managed ones, and restores."""
     found: list[Request] = []
     for fields in ({}, {"autoscaler": "none", "dry_run": False}):
         stage = Stage(**fields)

@@ -1,4 +1,4 @@
-"""The values that the reader and the simulated API know, against botocore's models of the services."""
+"""The reader and the simulated API know the values of botocore's models of the services."""
 
 import re
 from functools import cache

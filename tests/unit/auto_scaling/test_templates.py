@@ -1,4 +1,4 @@
-"""What a new node of a group has: labels, sizes and taints as Cluster Autoscaler's provider for AWS builds them."""
+"""A group's template node: labels, sizes and taints as Cluster Autoscaler's provider for AWS builds them."""
 
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction

@@ -40,7 +40,7 @@ from tests.alerts import alert
 from tests.fakes import NOW, FakeClock, record
 
 SECRET = "swordfish"
-#: bodies of a 200 that are no answer of that service; some make botocore's parsers stumble, some lack what is asked for
+#: bodies of a 200 that are no valid answer; some raise errors in botocore's parsers, some lack fields
 BODIES = [b"<html>swordfish", b"[]", b"7", b"null", b"", b"{}", b"\xff", b"<swordfish/>", b'{"Items": "swordfish"}']
 TOKEN = SealedToken(sealed="c2VhbA==", seed="s", issued=NOW, expires=NOW)
 URLS = QueueUrls(rebalance="https://q/r", checks="https://q/l", dead_letters="https://q/d")
@@ -91,7 +91,7 @@ ASKED: dict[str, tuple[type[EvenkeelError], Ask]] = {
     "token": (AccessUnavailableError, lambda of: _identity(of).token("https://api", 300)),
     "role": (AccessUnavailableError, lambda of: _identity(of).role("arn:aws:iam::111122223333:role/a", None)),
 }
-#: that need nothing of an answer but that it came
+#: calls that read no field of an answer
 SENT: dict[str, tuple[type[EvenkeelError], Ask]] = {
     **of_store(STORED),
     "last notified": (StateUnavailableError, lambda of: _memory(of).last_notified("slack", "a")),
@@ -132,7 +132,7 @@ def _identity(of: Callable[[str], Any]) -> AwsIdentity:
 
 
 class Unreadable:
-    """A client whose every answer is one that botocore cannot read."""
+    """A client none of whose answers botocore can read."""
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         def call(**_given: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A message that is handled leaves no trace; a failing one leaves a log line and a count."""
+"""A handled message leaves no trace. A failing one leaves a log line and a count."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from evenkeel.application.errors import (
 
 
 class Desk:
-    """Queue, logger and metrics of a function, as far as a message meets them."""
+    """The queue, logger and metrics of a function that messages use."""
 
     def __init__(self, buries: Exception | None = None, *, tries: int | None = None) -> None:
         self._buries, self._tries = buries, tries

@@ -1,4 +1,4 @@
-"""The codec of stored items reads what it writes, and refuses anything else in one line."""
+"""The codec of stored items reads its own texts, and refuses all others in one line."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""YAML and JSON from users: read whole or refused quickly, in one line without any of the text."""
+"""YAML and JSON from users: read completely or refused quickly, in one line without any of the text."""
 
 import json
 from contextlib import nullcontext, suppress
@@ -21,7 +21,7 @@ VALUES = st.recursive(
 
 
 def bomb(line: str, *, levels: int = 30, each: int = 9) -> str:
-    """Lines that each repeat the one before some times; ``line`` has {n} for its number and {again} for them."""
+    """Return lines that each repeat the previous one ``each`` times: {n} is a line's number, {again} the repeats."""
     lines = [line.format(n=0, again="x: 1" if "<<" not in line else "{x: 1}").replace("<<: [{x: 1}]", "x: 1")]
     lines += [line.format(n=n, again=", ".join([f"*a{n - 1}"] * each)) for n in range(1, levels)]
     return "\n".join(lines)
@@ -121,5 +121,5 @@ def test_a_bomb_on_the_command_line_is_one_line(tmp_path: Path, option: str, tex
 def test_a_name_twice_in_one_object_is_refused_with_once(text: str, twice: bool) -> None:
     with pytest.raises(UnreadableError, match="occurs twice") if twice else nullcontext():
         read_document(text, once=True)
-    with suppress(UnreadableError):  # of a name that is a list, which nobody takes
+    with suppress(UnreadableError):  # a name that is a list is refused
         read_document(text)

@@ -22,7 +22,7 @@ INNER_LAYERS = ("evenkeel.domain", "evenkeel.adapters.kubernetes", "evenkeel_cli
 
 
 def modules_of(path: Path) -> list[str]:
-    """The modules that a file imports and that are not Python's own, in order."""
+    """Return the modules outside the standard library that a file imports, in order."""
     names: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -123,7 +123,7 @@ def is_container(node: ast.expr) -> bool:
 
 
 def named_for_types() -> dict[str, Any]:
-    """What bootstrap imports for its annotations alone: use cases that are loaded where they are made."""
+    """Return bootstrap's imports for annotations alone: use cases that are loaded where they are made."""
     tree = ast.parse(Path(bootstrap.__file__).read_text(encoding="utf-8"))
     return {
         alias.name: getattr(importlib.import_module(str(node.module)), alias.name)

@@ -45,7 +45,7 @@ class Client:
 
 
 class Batches(Client):
-    """SQS; of each batch, it does not take the entries of these ids."""
+    """SQS that refuses the entries with these ids in each batch."""
 
     def __init__(self, refusals: Sequence[Sequence[str]] = ()) -> None:
         super().__init__()

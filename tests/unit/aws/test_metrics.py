@@ -23,7 +23,7 @@ def as_deployed(monkeypatch: pytest.MonkeyPatch) -> None:
 def printed(
     capsys: pytest.CaptureFixture[str], counts: list[tuple[str, int]], *, everything: bool
 ) -> list[dict[str, Any]]:
-    """The lines of an invocation that counts this."""
+    """Return the log lines of an invocation with these counts."""
     metrics = StackMetrics(everything=lambda: everything)
 
     @metrics.log_metrics

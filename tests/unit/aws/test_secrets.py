@@ -13,7 +13,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Manager:
-    """As much of a client for Secrets Manager as is asked."""
+    """The part of a client for Secrets Manager that is called."""
 
     def __init__(self) -> None:
         self.answer: dict[str, Any] | Exception = {"SecretString": "first"}
@@ -69,6 +69,6 @@ def test_an_unreadable_secret_is_named_and_not_kept(answer: Any, problem: str) -
     assert str(raised.value).startswith("secret one cannot be read: ")
     assert problem in str(raised.value)
     assert "kept to itself" not in str(raised.value)
-    assert raised.value.__context__ is None  # a library's own error may quote what it was given
+    assert raised.value.__context__ is None  # a library's error may quote its input
     manager.answer = {"SecretString": "first"}
     assert manager.secrets("one", False) == "first"

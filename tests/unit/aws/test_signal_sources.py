@@ -50,7 +50,7 @@ EVENT = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A second folder of sources, beside the one that is deployed."""
+    """Yield a second folder of sources, in addition to the deployed one."""
     monkeypatch.setattr(sources, "__path__", [*sources.__path__, str(tmp_path)])
     yield tmp_path
     for path in tmp_path.glob("*.py"):
@@ -117,13 +117,13 @@ def names_of_sources() -> list[str]:
 
 # ---------------------------------------------------------------- the template's rules
 def patterns() -> dict[str, Mapping[str, Any]]:
-    """By the rule's name: what it lets through."""
+    """Return each rule's event pattern by the rule's name."""
     events = Template().functions()[FUNCTION].events
     return {name: event["Properties"]["Pattern"] for name, event in events.items()}
 
 
 def rows_of(pattern: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """A rule's sources and detail-types, a prefix written with its ``*``."""
+    """Return a rule's sources and detail-types. A prefix is written with its ``*``."""
     texts = [
         [f"{one['prefix']}*" if isinstance(one, dict) else one for one in pattern.get(field, ["*"])]
         for field in ("source", "detail-type")
@@ -132,7 +132,7 @@ def rows_of(pattern: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 
 def lacking(rows: set[tuple[str, str]], others: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Those rows that no other one covers."""
+    """Return the rows that no other one covers."""
     return {row for row in rows if not any(all(map(fnmatchcase, row, other)) for other in others)}
 
 

@@ -44,7 +44,7 @@ POOL = PoolId("cluster-api", "demo", "main", "workers")
 DECISION = ulid(NOW, bytes(10))
 ACTION = ulid(NOW + timedelta(seconds=1), bytes(10))
 MINUTE = timedelta(minutes=1)
-# Every type that DynamoDB has, and an attribute that is not there.
+# Every type of DynamoDB, and a missing attribute.
 VALUES: list[dict[str, Any] | None] = [
     *(
         {"S": ""},
@@ -62,12 +62,12 @@ VALUES: list[dict[str, Any] | None] = [
 ASKED_OF = [{"S": "[]"}, {"M": {}}, None]
 # These bring an item into an index, or are one of its keys: the table's schema holds their type.
 KEYS = {"pk", "sk", "due"}
-#: items by their keys, made once: no test changes one of them in its place
+#: items by their keys, made once: no test changes an item in place
 FILLED: dict[str, dict[str, Any]] = {}
 
 
 class Stack:
-    """Two clusters that have every kind of item, and all who read."""
+    """Two clusters with every kind of item, and all readers."""
 
     def __init__(self) -> None:
         self.client, self.clock = InProcess(), FakeClock(NOW)
@@ -124,9 +124,9 @@ class Stack:
         self.client.table._items[pk][sk] = item | ({} if value is None else {name: value})
 
     def answers(self, *, asks: bool = True) -> dict[str, Any]:
-        """What each reader has of each cluster, by `reader/cluster`; an error that a reader expects is one.
+        """Return each reader's value of each cluster by `reader/cluster`. An expected error is a value.
 
-        ``asks``: an operator is such a reader.
+        ``asks``: an operator is also a reader.
         """
         store = self.store
         found: dict[str, Any] = {}
@@ -178,7 +178,7 @@ def undisturbed() -> dict[str, Any]:
 
 
 def attributes() -> list[tuple[str, str, str]]:
-    """Of the cluster `bent`, and of what is nobody's: each attribute of each item."""
+    """Return each attribute of each item of the cluster `bent`."""
     stack = Stack()
     bent = {"bent", "CLUSTER#bent"}
     checked = next(sk for pk, sk in stack.client.key_pairs() if pk == "CHECKED" and "bent" in _text(stack, pk, sk))

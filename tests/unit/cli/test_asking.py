@@ -1,4 +1,4 @@
-"""Commands for several clusters of one stack: what is listed, confirmed and left unchanged; and without credentials."""
+"""Commands for several clusters of one stack: listed, confirmed and unchanged clusters, and missing credentials."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from sandbox.template import ROOT
 
 
 class Stack:
-    """Four clusters, two at a time: there is never time for more."""
+    """Four clusters. Each call has time for two."""
 
     def __init__(self, touched: Mapping[str, str | None]) -> None:
         self.touched = touched
@@ -124,7 +124,7 @@ def test_an_option_with_a_value_that_it_does_not_take_names_the_command() -> Non
 
 
 def test_a_cluster_that_does_not_answer_is_in_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A zone that is out, by a script: some cluster keeps growing there, and the script must know."""
+    """In an outage, a script must know that a cluster may keep growing in the zone."""
 
     class Doubtful(Stack):
         def ask(self, stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def test_commands_without_credentials_are_exit_one(name: str, tmp_path: Path, mo
     known |= {"--output": "json"} if name not in ("record", "report") else {}
     given = [word for option, value in known.items() if option in _OF_AWS[name] for word in (option, value)]
     given += ["--yes"] if name == "restore" else ["--reason", "a test"] if name == "drill" else []
-    if name in ("plan", "forecast"):  # options of which some go without a stack
+    if name in ("plan", "forecast"):  # commands that also work without a stack
         given = ["--stack", "s", "--cluster", "blue", "-o", "json", *(["--zone", "a"] if name == "forecast" else [])]
     given += [str(ROOT / "events" / "scan-schedule.json")] if name == "send" else []
     for variable in [each for each in os.environ if each.startswith("AWS_")]:
@@ -190,7 +190,7 @@ def test_commands_without_credentials_are_exit_one(name: str, tmp_path: Path, mo
 
 
 def test_the_command_line_imports_no_package_that_the_plugin_lacks() -> None:
-    """A lock of its own keeps it at a third of the size; only `simulate --plot` asks for more, and says so."""
+    """Its separate lock reduces it to a third of the size. Only `simulate --plot` needs more, and says so."""
     pins = {name: _pins(f"requirements/{name}.txt") for name in ("cli", "dev")}
     missing = pins["dev"] - pins["cli"]
     assert {"matplotlib", "numpy", "aiohttp"} <= missing

@@ -1,4 +1,4 @@
-"""The model of Cluster Autoscaler answers as the real one was read and measured to."""
+"""The model of Cluster Autoscaler behaves like the real one's sources and measurements."""
 
 import pytest
 
@@ -11,7 +11,7 @@ LATE = 910  # seconds: past the provision timeout
 
 
 def group(zone: str, low: int = 0, high: int = 9, *, nodes: int = 0, waiting: int = 0) -> Group:
-    """A group with so many nodes, and machines that were there at second 0 and are none yet."""
+    """Return a group with so many nodes, and machines of second 0 without a node."""
     made = Group(zone, Bounds(low, high))
     made.grow(nodes, now=0)
     made.deliver()
@@ -121,7 +121,7 @@ def test_an_increase_that_is_refused_is_backed_off_at_once(model: ClusterAutosca
 def test_a_failure_inside_a_backoff_begins_the_same_length_anew(model: ClusterAutoscaler[Group]) -> None:
     a = group("a")
     loop(model, [a], {ANY: 1}, 0)
-    # the maximum was lowered under its feet while that order was on its way
+    # the maximum was lowered while that order was in progress
     assert list(model.loop([a], {ANY: 2}, 700)) == [Increase(a, 1)]
     assert model.in_backoff(a.key, 1000)
     assert [type(action) for action in loop(model, [a], {ANY: 1}, LATE)] == [Decrease]

@@ -1,4 +1,4 @@
-"""The model of cluster-autoscaler's aws provider does what the provider was read and measured to do."""
+"""The model of cluster-autoscaler's aws provider behaves like the provider's sources and measurements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ MINUTE = 60
 
 @dataclass
 class Account:
-    """Groups a and b of one pool. What launches, and what AWS rejects, is up to the test."""
+    """Groups a and b of one pool. The test sets launches and AWS's rejections."""
 
     pods: int = 0
     asgs: dict[str, AutoScalingGroup] = field(default_factory=dict)
@@ -109,7 +109,7 @@ def test_backoff_doubles_from_5_to_30_minutes() -> None:
         elif aws.asgs["a"].desired:
             aws.refuse("a")
     gaps = [(later - sooner) / MINUTE for sooner, later in pairwise(asked)]
-    # A refusal is seen within a minute. The next order is in the first loop after the backoff's end.
+    # A refusal is read within a minute. The next order is in the first loop after the backoff's end.
     assert [int(gap // 5) * 5 for gap in gaps[:5]] == [5, 10, 20, 30, 30]
 
 
@@ -191,7 +191,7 @@ def test_placeholders_below_a_minimum_that_more_than_runs_are_asked_for_in_vain_
     aws.now = 5
     aws.refuse("a")
     assert [aws.loop(autoscaler, second) for second in (60, 70, 80)] == [[SetDesired("a", 0)]] * 3
-    assert desired(aws) == (5, 0)  # what others have desired is not on its way
+    assert desired(aws) == (5, 0)  # the desired capacity of others is not upcoming
 
 
 @pytest.mark.parametrize(("version", "size"), [((1, 29), 2), ((1, 30), 3)])

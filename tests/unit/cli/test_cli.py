@@ -44,12 +44,12 @@ def with_field(item: Object, value: Any, *path: str) -> Object:
 
 
 def in_namespace(*items: Object) -> list[Object]:
-    """As the API would return them."""
+    """Return the items as the API would."""
     return [{**item, "metadata": {"namespace": "demo", **item["metadata"]}} for item in items]
 
 
 def pool_of(*replicas: int, **annotations: str) -> list[Object]:
-    """Three zones of Cluster API, with PoolMinimum 3 and PoolMaximum 12."""
+    """Return three zones of Cluster API, with PoolMinimum 3 and PoolMaximum 12."""
     numbers = {"evenkeel.dev/pool-min": "3", "evenkeel.dev/pool-max": "12", **annotations}
     made = [
         objects.cluster_api(zone, replicas[i], annotations=numbers if i == 0 else None) for i, zone in enumerate(ZONES)
@@ -87,7 +87,7 @@ class Files:
         return found
 
     def faults(self, *arguments: str, stdin: str | None = None, code: int = 2) -> list[str]:
-        """The lines on standard error, each a fault, with nothing on standard output."""
+        """Return the faults, one per line on standard error. Standard output must be empty."""
         result = self.run(*arguments, stdin=stdin)
         assert result.exit_code == code, result.output
         assert result.stdout == ""
@@ -251,7 +251,7 @@ class TestNodeTemplates:
 
     @staticmethod
     def loose(*replicas: int, **annotations: str) -> list[Object]:
-        """Groups of one template, one per zone, without a pool label."""
+        """Return groups of one template, one per zone, without a pool label."""
         named = {objects.CAPACITY + name: value for name, value in annotations.items()}
         made = [objects.cluster_api(zone, replicas[i], annotations=named) for i, zone in enumerate(ZONES)]
         return in_namespace(*(objects.alone(objects.refers(item)) for item in made))
@@ -598,7 +598,7 @@ JSON_LIKE = json_values(st.sampled_from([2**70, "3", "-1", "1e9", "eu-central-1a
 
 @st.composite
 def bent(draw: st.DrawFn) -> Object:
-    """A real object in which some places hold anything at all."""
+    """Draw a real object in which some places have any value."""
     kinds = [
         objects.gardener(ZONES[0], 2),
         objects.cluster_api(ZONES[1], 2),
@@ -675,7 +675,7 @@ class TestForms:
 
     @pytest.mark.parametrize("command", COMMANDS)
     def test_help_names_formats_files_and_ids_alike(self, command: str) -> None:
-        """-o is a format, what takes a file says so by another name, and --cluster is an id."""
+        """-o is a format, options for files have other names, and --cluster is an id."""
         quote = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout.splitlines()
         for line in takewhile(lambda line: line != "  Examples:", quote):
             if "-o," in line or "--output" in line:

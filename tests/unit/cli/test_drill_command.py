@@ -1,4 +1,4 @@
-"""`evenkeel drill`: the forecast, the confirmation, and the report, with the real operator action behind the stack."""
+"""`evenkeel drill`: forecast, confirmation and report, with the real operator action as the stack."""
 
 import json
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def type_(command: str, answer: str | None = None, code: int = 0) -> Result:
 
 @pytest.fixture
 def cluster(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    """A cluster behind --context: one full node of two pods in each of three zones."""
+    """Provide a cluster for --context: one full node of two pods in each of three zones."""
 
     def observe(policy: Any, *_: object) -> tuple[Observation, Callable[[Observation], Observation]]:
         observation = read_objects([("objects", read_text(files[1]))], policy, NOW)

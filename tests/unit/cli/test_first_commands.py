@@ -1,4 +1,4 @@
-"""What the first commands of a user import, by name: most of their time is that of imports."""
+"""The imports of a user's first commands, by name: they take most of their time."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ PACKAGES = {
     *("evenkeel", "evenkeel_cli", "typer", "annotated_doc", "shellingham", "rich", "yaml"),
     *("pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection", "msgspec"),
 }
-# Modules that a plan of machine objects does not use, with what they import.
+# Modules that a plan of machine objects does not use, with their imports.
 NOT_PLANNED = (
     *("evenkeel.application.ports", "evenkeel.application.actions"),
     *("evenkeel.adapters.auto_scaling.read", "evenkeel.adapters.kubernetes.client", "evenkeel.adapters.aws"),

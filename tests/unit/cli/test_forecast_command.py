@@ -50,7 +50,7 @@ def pod(name: str, node: str) -> Object:
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
-    """One full node of two pods in each of three zones."""
+    """Write objects with one full node of two pods in each of three zones. Return the options that read them."""
     items: list[Object] = []
     for number, zone in enumerate("abc"):
         scalable = objects.cluster_api(zone, 1)
@@ -130,7 +130,7 @@ def test_bad_input_is_one_line_each(files: list[str], tmp_path: Path) -> None:
 
 
 def groups_of(tmp_path: Path, *, count: int, zones: str = "abc", most: int = 12, **pool: Any) -> list[str]:
-    """A pool of level zones, without pods and nodes."""
+    """Write a pool of level zones, without pods and nodes."""
     file, record = tmp_path / "groups.json", tmp_path / "groups.yaml"
     items: list[Object] = []
     for zone in zones:

@@ -1,4 +1,4 @@
-"""The commands: what they import before they run, their options and examples, and failures as lines or documents."""
+"""The commands: their imports before they run, options, examples, and failures as lines or documents."""
 
 import json
 import shlex
@@ -31,7 +31,7 @@ COMMANDS = {
     for name, command in get_command(app).commands.items()
     if name != "discover"  # type: ignore[attr-defined]
 }
-# Fields that no option sets: those of all actions with the same name in events only, and those that a command fills in.
+# Fields that no option sets: those with the same name in events only, and those that a command sets.
 FILLED_IN = {"before", "after", "records", "members", "clusters", "verify", "forecast"}
 
 

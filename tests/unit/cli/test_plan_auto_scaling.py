@@ -1,4 +1,4 @@
-"""`evenkeel plan -f` for what the AWS command line prints about Auto Scaling groups."""
+"""`evenkeel plan -f` for the AWS command line's output about Auto Scaling groups."""
 
 import json
 import re
@@ -425,7 +425,7 @@ class TestOtherDocuments:
         for zone in ZONES:
             account.create(f"workers-{zone}", zone)
         groups = account.groups()
-        for group, count in zip(groups["AutoScalingGroups"], (45, 4, 49), strict=True):  # beside two of the cluster
+        for group, count in zip(groups["AutoScalingGroups"], (45, 4, 49), strict=True):  # without the cluster's two
             group["Tags"] += [{"Key": f"tag-{number}", "Value": ""} for number in range(count)]
         (pool,) = account.planned(groups)["pools"]
         assert [group["state"] for group in pool["groups"]] == ["frozen", "healthy", "frozen"]

@@ -19,14 +19,14 @@ def files(tmp_path: Path) -> Files:
 
 
 def created(item: Object, at: str, **status: Any) -> Object:
-    """A machine that was created at this time of the day."""
+    """Return a machine that was created at this time of the day."""
     item["metadata"]["creationTimestamp"] = f"2026-01-15T{at}:00Z"
     item["status"] = {**item["status"], **status}
     return item
 
 
 def pool(flavour: str, *replicas: int) -> list[Object]:
-    """Three zones, two running machines in each."""
+    """Return three zones, each with two running machines."""
     made = [
         objects.MAKE[flavour](zone, replicas[i], 2, bounds=(0, 10), annotations=NUMBERS if i == 0 else None)
         for i, zone in enumerate(ZONES)

@@ -1,4 +1,4 @@
-"""What `plan -f` proposes where it finds no pool."""
+"""The proposals of `plan -f` if it finds no pool."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def proposed(folder: Path, *items: Object) -> list[str]:
 
 
 def missing(folder: Path, *items: Object) -> list[str]:
-    """What a plan without a proposal says, in JSON and in the table."""
+    """Return the text of a plan without a proposal, which is equal in JSON and in the table."""
     assert proposed(folder, *items) == []
     arguments = ["plan", "-f", str(folder / "objects.json")]
     messages: list[str] = json.loads(CliRunner().invoke(app, [*arguments, "-o", "json"]).stdout)["error"]["messages"]
@@ -37,7 +37,7 @@ def missing(folder: Path, *items: Object) -> list[str]:
 
 
 def deployment(name: str, zone: str | None, *, bounds: bool = True, **labels: str) -> Object:
-    """A MachineDeployment whose nodes' cpu and memory are unknown."""
+    """Return a MachineDeployment whose nodes' cpu and memory are unknown."""
     item = objects.cluster_api(ZONES[0], 2)
     annotations = objects.bounds_of("cluster-api", 1, 4) if bounds else {}
     metadata = {"name": name, "namespace": "prod", "labels": labels, "annotations": annotations}
@@ -180,7 +180,7 @@ def of_capacity(item: Object, cpu: str) -> Object:
 
 
 def machine_pool(name: str, **labels: str) -> Object:
-    """A MachinePool whose zone only its provider's object names, without bounds."""
+    """Return a MachinePool without bounds, whose zone only its provider's object names."""
     return {
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "MachinePool",
@@ -195,7 +195,7 @@ def machine_pool(name: str, **labels: str) -> Object:
     [
         (["demo-web-1", "demo-web-2"], ZONES[:2], ["4", "64"]),
         (["demo-m5", "demo-p4"], [None, None], ["4", "64"]),
-        (["demo-web-1", "demo-web-2"], [ZONES[0], ZONES[0]], [None, None]),  # alike, or not
+        (["demo-web-1", "demo-web-2"], [ZONES[0], ZONES[0]], [None, None]),  # similar, or not
         (["demo-x7k2p", "demo-k9q2w", "demo-zzzzz", "demo-bbbbb"], [*ZONES[:2], *ZONES[:2]], [None] * 4),
         (["pool1", "pool2", "pool3"], [None] * 3, [None] * 3),
         (["eu-central-1a-workers", "eu-central-1b-workers"], [None] * 2, [None] * 2),

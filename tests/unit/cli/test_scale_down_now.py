@@ -1,4 +1,4 @@
-"""The nodes that scale-down takes before a forecast's pods need a place."""
+"""The nodes that scale-down removes before a forecast's pods need a place."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ FULL = {"autoscaler": "none", "demand": "full", "on_failure": "move"}
 
 
 def observation(minimum: int = 0, **fields: Any) -> Observation:
-    """Two nodes in each of three zones, of which the second has no pod."""
+    """Return two nodes in each of three zones, of which the second has no pod."""
     nodes = [
         node(f"{zone}-{number}", zone, group=group_key(zone), created_at=NOW) for zone in "abc" for number in range(2)
     ]
@@ -60,7 +60,7 @@ def test_nodes_within_a_minimum_count() -> None:
 def test_nodes_that_survival_keeps_count() -> None:
     """Without one zone, the other four nodes must remain, or one of two empty nodes for its pod."""
     assert taken(observation(minimum=4), survive_zones="1") == []
-    assert taken(observation(), survive_zones="1", **FULL) == []  # the node that is not needed is in the lost zone
+    assert taken(observation(), survive_zones="1", **FULL) == []  # the unneeded node is in the lost zone
 
 
 def test_a_node_whose_pod_has_to_move_gets_no_pods() -> None:

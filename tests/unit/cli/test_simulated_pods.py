@@ -1,4 +1,4 @@
-"""Pods in the simulation: controllers, scheduler, budgets, drains, and the autoscaler that packs them."""
+"""Pods in the simulation: controllers, scheduler, budgets, drains, and the autoscaler."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ QUICK = [{"name": name, "answer": "0s", "provision": "60s"} for name in "abc"]
 
 
 def scenario(*pods: dict[str, Any], **fields: Any) -> Scenario:
-    """Three zones, a pool of 3 to 30 nodes with one in each zone, nodes of 4 cores after a minute."""
+    """Return a scenario with three zones and a pool of 3 to 30 nodes: one in each zone, of 4 cores, after a minute."""
     given: dict[str, Any] = {
         "name": "pods",
         "duration": "2h",
@@ -60,7 +60,7 @@ def running(shot: Snapshot) -> list[int]:
 
 
 def sized(start: int) -> list[dict[str, Any]]:
-    """A pool of so many nodes at the start, which may go to none."""
+    """Return a pool of so many nodes at the start, with PoolMinimum 0."""
     return [{"name": "workers", "min": 0, "max": 30, "start": start, "node": SIZE}]
 
 
@@ -128,7 +128,7 @@ def test_pending_pods_cause_a_check_before_the_next_scan() -> None:
     found = scenario({"count": steps(("0s", 12), ("10m1s", 13)), "cpu": 1})
     rise = of_pods(found, SERVERLESS).rises[1]
     assert rise.seconds is not None
-    assert rise.seconds <= 60 + 2 + 2  # the node, the event, and the patience with a pod that is new
+    assert rise.seconds <= 60 + 2 + 2  # the node, the event, and the delay for a new pod
 
 
 def test_the_pool_with_the_least_waste_is_ordered() -> None:
@@ -192,7 +192,7 @@ def test_waves_begin_with_a_rise_after_a_fall() -> None:
 
 
 def test_waiting_times_agree_with_a_calculation_by_hand() -> None:
-    # Asked for in the autoscaler's loop at 10m10s: at 10m the pods are too new. A minute later the node is there.
+    # Ordered in the autoscaler's loop at 10m10s: at 10m the pods are too new. A minute later the node runs.
     measured: Measures = measure(run(scenario({"count": steps(("0s", 12), ("10m", 14)), "cpu": 1}), STATIC))
     assert measured.pods is not None
     assert measured.worst_seconds == 70

@@ -1,4 +1,4 @@
-"""The simulation: valid scenarios, machines and autoscaler in it, and the figures of those that are shipped."""
+"""The simulation: valid scenarios, its machines and autoscaler, and the figures of shipped scenarios."""
 
 import json
 from functools import cache
@@ -36,7 +36,7 @@ MINUTE, HOUR = 60, 3600
 
 
 def scenario(**fields: Any) -> Scenario:
-    """Three zones, one pool of 3 to 12 nodes with one in each zone, a demand of 9 from the 20th minute on."""
+    """Return a scenario with three zones, a pool of 3 to 12 nodes, one in each zone, and a demand of 9 from 20m on."""
     given: dict[str, Any] = {
         "name": "test",
         "duration": "1h",
@@ -48,7 +48,7 @@ def scenario(**fields: Any) -> Scenario:
 
 
 def zones(**first: Any) -> list[dict[str, Any]]:
-    """Zones a, b and c; what is given is zone a's."""
+    """Return zones a, b and c. Given fields are zone a's."""
     return [{"name": "a", **first}, {"name": "b"}, {"name": "c"}]
 
 
@@ -145,7 +145,7 @@ def with_level(found: Scenario, level: Level | None) -> Scenario:
 
 @cache
 def played(name: str, strategy: str) -> Record:
-    """A shipped scenario, played to its end once for all tests."""
+    """Return a shipped scenario's record, played once for all tests."""
     return run(shipped(name), strategy)
 
 
@@ -209,7 +209,7 @@ def test_nodes_whose_pods_fit_nowhere_else_stay() -> None:
     recovered = record.scenario.recovered_at
     assert recovered is not None
     ordered = at(record, record.scenario.duration).ordered - at(record, recovered).ordered
-    assert ordered == record.moved  # none in vain
+    assert ordered == record.moved  # none without effect
 
 
 def test_nodes_are_moved_at_night_within_the_budget() -> None:
@@ -225,7 +225,7 @@ def test_nodes_are_moved_at_night_within_the_budget() -> None:
 @pytest.mark.parametrize("strategy", ["Balanced", SERVERLESS])
 def test_the_nodes_of_a_rush_run_before_it_begins_on_the_day_of_a_clock_change(strategy: str) -> None:
     ours, theirs = played("morning-rush", strategy), pods_of(measure(played("morning-rush", STATIC)))
-    rush, end = 6 * HOUR, 8 * HOUR  # eight o'clock in Berlin is 06:00 UTC since this night
+    rush, end = 6 * HOUR, 8 * HOUR  # 08:00 in Berlin is 06:00 UTC since this night
     assert pods_of(measure(ours)).waiting_pod_minutes == 0 < theirs.waiting_pod_minutes
     assert sorted(group.running for group in at(ours, rush).groups) == [5, 5, 5]
     assert sum(group.running for group in at(ours, rush - HOUR).groups) == 3
@@ -291,7 +291,7 @@ def test_another_seed_gives_other_launches_and_another_strategy_the_same() -> No
     assert first != [running(shot) for shot in run(scenario(seed=2, **slow), "balanced").snapshots]
 
 
-# What a scenario may say
+# Valid scenarios
 
 
 @pytest.mark.parametrize("text", ["90s", "15m", "3h", "1h30m", "2d", "1d2h3m4s", "0s"])
@@ -339,7 +339,7 @@ def test_each_invalid_value_is_a_line_of_its_own() -> None:
 
 
 def pods_and_size(*found: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A scenario of pods in the place of numbers; nodes have 4 cores and 16 GiB."""
+    """Return a scenario of pods instead of numbers. Nodes have 4 cores and 16 GiB."""
     pools = [{"name": "workers", "min": 3, "max": 12, "start": 3, "node": {"cpu": 4, "memory": "16Gi"}}]
     return {"demand": [], "pools": pools, "pods": list(found), **fields}
 
@@ -424,7 +424,7 @@ def fenced_at(seen: str) -> int:
 
 
 def test_a_failure_is_seen_by_event_scan_or_timeout() -> None:
-    # The autoscaler orders at 20m, the scan of that moment comes back for it 15 s later; the zone refuses after 5 s.
+    # The autoscaler orders at 20m, the scan of that moment checks again 15 s later; the zone refuses after 5 s.
     assert fenced_at("event") == 20 * MINUTE + 9
     assert fenced_at("status") == 20 * MINUTE + 15
     assert fenced_at("never") == 35 * MINUTE
@@ -511,7 +511,7 @@ def test_an_invalid_bound_stops_autoscaler_and_evenkeel() -> None:
 
 
 def autoscaled(nodes: int, *bounds: tuple[int, int], **setup: Any) -> tuple[World, SimulatedAutoscaler, list[Group]]:
-    """A world in which so many nodes are wanted and none is there, and the autoscaler before its first loop."""
+    """Return an empty world in which so many nodes are needed, and the autoscaler before its first loop."""
     found = scenario(pools=[{"name": "workers", "max": 12}], demand=[])
     world = World(found, Agenda())
     world.demand = {("workers", None): nodes}
@@ -657,7 +657,7 @@ def test_values_that_no_auto_scaling_group_has(fields: dict[str, Any], fault: st
 def test_measures_agree_with_a_calculation_by_hand() -> None:
     quick = [{"name": name, "answer": "0s", "provision": "60s"} for name in "abc"]
     found = measures(scenario(zones=quick, duration="30m"), STATIC)
-    # Ordered in the loop at 20m, there at 21m: 6 nodes waited for a minute; 3 nodes for 30 min and 6 for 9 min.
+    # Ordered in the loop at 20m, running at 21m: 6 nodes waited for a minute; 3 nodes for 30 min and 6 for 9 min.
     assert found.worst_seconds == 60
     assert found.waiting_node_hours == pytest.approx(0.1)
     assert found.node_hours == pytest.approx(2.4)

@@ -141,7 +141,7 @@ def test_the_same_run_draws_the_same_bytes(small: str, tmp_path: Path, ending: s
 
 
 def drawn(tmp_path: Path, *arguments: str, stdin: str) -> list[str]:
-    """The texts of a picture, from top to bottom of the file."""
+    """Return the texts of a picture, in the file's order."""
     import matplotlib
 
     file = tmp_path / "drawn.svg"
@@ -284,7 +284,7 @@ def decided(after: timedelta, groups: Sequence[NodeGroup], **state: Any) -> dict
 
 
 def history(**changed: Any) -> dict[str, Any]:
-    """Nine nodes are wanted at the fifth minute, zone a fails at the sixth and has recovered by the fortieth."""
+    """Return a history: nine nodes are needed at minute 5, and zone a fails at 6 and has recovered by 40."""
     failed = {key("a"): in_backoff(FailureClass.CAPACITY)}
     probing = {key("a"): after_backoff(FailureClass.CAPACITY)}
     return {
@@ -311,7 +311,7 @@ def test_a_history_becomes_failing_zones_and_demand(tmp_path: Path) -> None:
     (demand,) = found.demand
     assert [(step.at, step.nodes) for step in demand.nodes] == [(0, 3), (300, 9), (360, 9), (720, 9), (2400, 10)]
     first = found.zones[0]
-    # From the check before the fence to the probe that went well.
+    # From the check before the fence to the successful probe.
     assert [(step.at, step.nodes) for step in first.capacity] == [(300, 0), (720, None)]
     assert all(not zone.capacity for zone in found.zones[1:])
 
@@ -415,7 +415,7 @@ def test_an_invalid_history_is_one_line() -> None:
         scenario_of(history(decisions=[{"pool": decided(MINUTE, zones([1]))["pool"]}]), "history.json")
 
 
-# What the page says
+# The page's figures
 
 
 def test_documented_scenarios_are_valid_and_use_every_field() -> None:

@@ -88,7 +88,7 @@ def test_the_rest_of_a_text_is_readable(text: str, quote: str) -> None:
 
 
 def spoilt(value: Any, evil: str, field: str = "") -> Any:
-    """An answer with these words at the end of each of its texts."""
+    """Return an answer with this text at the end of each of its texts."""
     if isinstance(value, dict):
         return {key if field != "groups" else key + evil: spoilt(one, evil, key) for key, one in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Converge, by example: one step at a time, launch before drain, also beside autoscalers, operators and outages."""
+"""Converge, by example: one step at a time, launch before drain, with autoscalers, operators and outages."""
 
 import json
 import re
@@ -31,19 +31,19 @@ PRESERVES_A = "no machine of a may be drained: keeps 1 replica of machines that 
 
 
 def steady(*counts: int, workload: Callable[[PlayedPool], Workload] | None = None, **policy: object) -> PlayedPool:
-    """A pool whose zones have differed for long enough, as far as its first checks know."""
+    """Return a pool whose zones have differed for long enough, by its first checks."""
     return PlayedPool(counts, convergence(**policy), workload).settled()  # type: ignore[arg-type]
 
 
 def begun(*counts: int, **policy: object) -> PlayedPool:
-    """A pool that has ordered the machine of its first step."""
+    """Return a pool that has ordered the machine of its first step."""
     pool = steady(*counts, **policy)
     assert pool.memory.step is not None
     return pool
 
 
 def drained(*counts: int, then: int = 15, **policy: object) -> PlayedPool:
-    """A pool whose first step is complete, checked so many seconds later."""
+    """Return a pool whose first step is complete, checked so many seconds later."""
     pool = begun(*counts, **policy)
     pool.boot()
     pool.check(60)
@@ -136,7 +136,7 @@ def test_a_late_launch_holds_the_pool_for_an_hour_whenever_a_check_runs(seen_aft
 
 
 def unwell(pool: PlayedPool, zone: str) -> None:
-    """The machines of a zone that have come last have nodes that are not ready."""
+    """Let the newest machines of a zone have nodes that are not ready."""
     pool.boot(zone)
     newest = max(machine.created_at for machine in pool.machines(zone))
     pool._put(zone, [replace(machine, ready=machine.created_at < newest) for machine in pool.machines(zone)])
@@ -203,7 +203,7 @@ def test_a_failed_launch_is_cancelled_and_not_moved_elsewhere() -> None:
 
 
 def failed(*counts: int, **policy: object) -> PlayedPool:
-    """A pool whose step has failed, when its backoff is over and the zone is in doubt."""
+    """Return a pool whose step has failed, when its backoff is over and the zone is in doubt."""
     pool = begun(*counts, **policy)
     pool.fail("a")
     pool.check(60)
@@ -304,7 +304,7 @@ def test_a_lost_node_of_the_source_that_moves_elsewhere_does_not_complete_the_st
 
 
 def doubted(*counts: int) -> PlayedPool:
-    """A pool that has differed for long enough, when the backoff of zone a has just ended."""
+    """Return a pool that has differed for long enough, when the backoff of zone a has just ended."""
     pool = PlayedPool(counts)
     pool.check()
     failure = make(GroupState, failures=1, last_failure=pool.now, backoff_until=pool.now + timedelta(minutes=5))
@@ -415,7 +415,7 @@ def test_the_only_healthy_zone_stays_open_while_a_step_tries_another(counts: tup
     for _ in range(2):
         pool.check(60)
         pool.boot(alone)
-        assert pool.requested == (1, *counts[1:-1], counts[-1] + 3)  # what it orders is bound nowhere
+        assert pool.requested == (1, *counts[1:-1], counts[-1] + 3)  # its orders are limited in no zone
 
 
 def test_a_try_does_not_take_the_last_place_from_the_only_zone_that_delivers() -> None:
@@ -424,7 +424,7 @@ def test_a_try_does_not_take_the_last_place_from_the_only_zone_that_delivers() -
     pool.policy = replace(pool.policy, pools=(replace(rule, max=10),))
     pool.scale("b", 9)
     pool.boot("b")
-    expect(pool, 60, 0, 9)  # the machine was still on its way
+    expect(pool, 60, 0, 9)  # the machine was not a node yet
     pool.drain()
     for _ in range(120):
         expect(pool, 60, 0, 9)
@@ -462,14 +462,14 @@ def test_growth_of_a_source_that_becomes_the_only_healthy_zone_is_not_bound_to_i
     set_state(pool, groups={**known, **pool.state.groups})
     pool.check(15)
     assert pool.bounds("c")[1] > 9
-    pool.scale("c", 9)  # and what the step has ordered has come, both since the last check
+    pool.scale("c", 9)  # and the step's node has joined, both since the last check
     pool.boot()
     pool.check(15)
     assert (pool.requested, pool.memory.held_until) == ((1, 4, 8), None)
 
 
 def two_in_doubt(*counts: int) -> PlayedPool:
-    """A pool of three zones, the first two of which are in doubt."""
+    """Return a pool of three zones, the first two of which are in doubt."""
     pool = failed(*counts)
     pool.fail("a")
     pool.check(60)
@@ -495,7 +495,7 @@ def test_an_outage_in_any_zone_stops_the_drain(zone: str) -> None:
     pool = begun(0, 4, 5)
     pool.boot()
     outage(zone)(pool)
-    expect(pool, 60, 1, 4, 5)  # what runs is not taken away, and nothing goes for it
+    expect(pool, 60, 1, 4, 5)  # the running node stays, and none is removed for it
     pool.fences({})
     pool.until_quiet()
     assert pool.requested == (3, 3, 3)
@@ -530,7 +530,7 @@ def test_nodes_that_others_order_in_the_destination_survive_a_cancellation(by_re
         pool.check(15)
         pool.state = replace(pool.state, scale_requests=())
     else:
-        pool.scale("a", 4)  # its patch was on its way when the step began
+        pool.scale("a", 4)  # its patch was in progress when the step began
     before = pool.requested
     pool.fences({"c": pool.now + timedelta(minutes=30)})
     for dies_after in (0, 1, None, None, None):
@@ -581,13 +581,13 @@ def test_an_autoscaler_that_removes_a_node_of_the_source_completes_the_step() ->
 
 
 def full(pool: PlayedPool) -> Workload:
-    """Each node is full of pods that may all move."""
+    """Return a workload in which each node is full of pods that may all move."""
     nodes = pool.nodes()
     return Workload(nodes=nodes, pods=tuple(pod(each.name, node=each.name, cpu="4") for each in nodes), whole=True)
 
 
 def partly(pool: PlayedPool) -> Workload:
-    """The same, but the newest node of the fullest zone is empty."""
+    """Return the same, but the newest node of the fullest zone is empty."""
     workload = full(pool)
     last = max(node.name for node in workload.nodes if node.name.startswith("c"))
     pods = tuple(replace(each, needs=pod(cpu="3").needs) for each in workload.pods if each.name != last)
@@ -639,9 +639,9 @@ def test_where_evenkeel_removes_nodes_it_takes_an_unneeded_one_and_orders_none()
 
 def test_a_step_keeps_both_nodes_until_the_pods_of_the_source_have_room() -> None:
     pool = steady(0, 4, 5, workload=full, blind=False)
-    assert pool.requested == (1, 4, 5)  # there is room for a full node's pods where the new one comes
+    assert pool.requested == (1, 4, 5)  # there is room for a full node's pods in the new node's zone
     pool.boot()
-    for _ in range(30):  # and none once pods that waited have been put there
+    for _ in range(30):  # and none after waiting pods have been placed there
         planned = pool.check(60)
         assert pool.requested == (1, 4, 5)
     assert pool.why.startswith("no machine of c may be drained: ")
@@ -797,11 +797,11 @@ def test_where_no_machine_may_go_autoscalers_may_order_again_later() -> None:
     assert all(pool.bounds(zone)[1] > 8 for zone in "ab")
     pool.scale("a", 5)
     pool.live(5)
-    assert (pool.requested, pool.memory.step) == ((4, 8), None)  # one of these may go, and only one does
+    assert (pool.requested, pool.memory.step) == ((4, 8), None)  # one of these may be removed, and only one is
 
 
 PAUSED, ROLLING = stated("paused"), Reason.of(Rule.ROLLING_SETS, sets=2)
-#: what delays a step: how it begins and how it ends
+#: causes that delay a step: how each begins and ends
 OBSTACLES: dict[str, tuple[Callable[[PlayedPool], None], Callable[[PlayedPool], None]]] = {
     "a frozen source": (lambda h: h.change("c", frozen_because=PAUSED), lambda h: h.change("c", frozen_because=None)),
     "a rollout": (lambda h: h.change("b", frozen_because=ROLLING), lambda h: h.change("b", frozen_because=None)),
@@ -856,7 +856,7 @@ def test_a_requested_pass_ignores_clocks_and_budget_and_works_at_level_off() -> 
 
 
 def held_and_requested() -> PlayedPool:
-    """A pool with a hold of before, and a pass that was requested after it."""
+    """Return a pool with an earlier hold, and a pass that was requested after it."""
     pool = begun(0, 4, 5)
     pool.scale("a", 0)
     pool.check(15)

@@ -1,4 +1,4 @@
-"""Fallback pools: the setting and its faults, the nodes that a fallback holds, and what it takes over."""
+"""Fallback pools: the setting and its faults, the nodes that a fallback holds, and those that it takes over."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -63,7 +63,7 @@ def holds(pool: str, **nodes: int) -> dict[str, int]:
 
 
 def held(before: int, was: int, *, fenced: Sequence[tuple[str, str]]) -> int:
-    """The nodes held after a check that finds two in each zone of the fallback, where ``was`` ran in zone a."""
+    """Return the held nodes after a check that finds two in each zone of the fallback, where ``was`` ran in zone a."""
     state = PoolState(held_nodes=holds("spare", a=before), seen=seen("spare", a=was, b=2))
     found = planned(pools("first", "spare", spare="first"), {"spare": state}, fenced)
     return sum(named(found, "spare").next_state.held_nodes.values())
@@ -116,10 +116,10 @@ def test_a_chain_leads_to_each_pool_before_it() -> None:
         (0, 0, [("first", "b")], 0),  # the first pool could have taken them
         (0, 0, [], 0),
         (1, 1, [("first", "a")], 2),
-        (3, 5, [("first", "a")], 0),  # what goes counts as held first
+        (3, 5, [("first", "a")], 0),  # removed nodes count as held first
         (3, 4, [], 1),
         (2, 2, [], 2),
-        (9, 2, [], 2),  # never more than there are
+        (9, 2, [], 2),  # never more than all nodes
     ],
 )
 def test_a_fallback_holds_what_it_gained_while_the_first_pool_failed(before, was, fenced, expected) -> None:

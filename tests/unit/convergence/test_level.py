@@ -1,4 +1,4 @@
-"""Level shrink: the minima while nodes go, when the hold ends, and what an autoscaler makes of it."""
+"""Level shrink: the minima while nodes are removed, the end of the hold, and the effect on an autoscaler."""
 
 import random
 from datetime import timedelta
@@ -23,7 +23,7 @@ HOUR = 3600
 
 
 def levelled(*nodes: int, minimum: int = 0, strategy: Strategy | None = None, level: Level = Level.SHRINK) -> Played:
-    """A pool after its first check."""
+    """Return a pool after its first check."""
     policy = numbers(minimum, 60, **({"strategy": strategy} if strategy else {}))
     pool = Played(zones(nodes), replace(policy, level=level))
     pool.check()
@@ -51,7 +51,7 @@ def test_a_hold_lasts_from_node_to_node_and_ends_when_zones_are_level() -> None:
     assert minima(found) == (0, 0, 0)
     assert found.next_state.held_until is None
     assert minima(pool.check(60, a=6, b=6)) == (0, 0, 0)
-    assert minima(pool.check(60, a=5)) == (3, 3, 3)  # having done its work, it need not rest
+    assert minima(pool.check(60, a=5)) == (3, 3, 3)  # its work is done, so it need not rest
 
 
 @pytest.mark.parametrize(("left", "held"), [(8, False), (7, True)])
@@ -107,11 +107,11 @@ def test_removed_nodes_come_from_the_fullest_zone_despite_a_hold() -> None:
     assert all(planned.bounds is not None and planned.bounds.min <= planned.requested for planned in found.groups)
 
 
-# Beside the autoscaler
+# With the autoscaler
 
 
 def ebb(seed: int, level: str) -> Scenario:
-    """A peak that builds up while zone c is out, and ebbs away in steps. No PoolMinimum, so each min is a hold."""
+    """Return a peak that grows while zone c fails, and ends in steps. PoolMinimum is 0, so each min is a hold."""
     chance = random.Random(seed)
     nodes, minute = 9, 40
     steps: list[dict[str, Any]] = [{"at": "0s", "nodes": nodes}]

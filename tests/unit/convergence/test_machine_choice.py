@@ -1,4 +1,4 @@
-"""Which machine of a zone may be drained, and what keeps each other one, by its pods."""
+"""The machine of a zone that may be drained, and the reasons by pods that each other one stays."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,7 +41,7 @@ def ours(name: str, zone: str = "a", **fields: Any) -> Node:
 
 
 def chosen(*nodes: Node, running: tuple[Pod, ...] = (), coming: str = "", **parts: Any) -> Choice:
-    """The choice among the nodes of zone a, beside an empty node in zone c unless one is to come there."""
+    """Return the choice among the nodes of zone a. Zone c has an empty node, unless its node is upcoming."""
     here = nodes if coming else (*nodes, ours("new", "c"))
     workload = Workload(nodes=here, pods=running, whole=True, **parts)
     offers = (pool_offer(requested=3),)
@@ -154,7 +154,7 @@ def test_the_place_of_a_pending_pod_is_taken() -> None:
 
 
 def held(pool: PlayedPool, free: Callable[[str], bool], **fields: Any) -> Workload:
-    """A pod with these fields on every machine that is not free."""
+    """Return a workload with such a pod on every machine that is not free."""
     on = [one.name for one in pool.nodes() if not free(one.name)]
     return Workload(nodes=pool.nodes(), pods=tuple(pod(f"p-{name}", node=name, **fields) for name in on), whole=True)
 
@@ -211,7 +211,7 @@ def test_a_node_that_survival_needs_stays(coming: str) -> None:
 
 
 def returned(size: str, *running: Pod) -> str:
-    """Why a large node of a fallback stays, or how many new nodes of the first pool it needs."""
+    """Return why a large node of a fallback stays, or how many new nodes of the first pool it needs."""
     large = {"cpu": size, "memory": "160Gi", "pods": "110"}
     there = node("n1", group=group_key(pool="spare"), machine=machine("m-n1"), size=large)
     workload = Workload(nodes=(there,), pods=running, whole=True)

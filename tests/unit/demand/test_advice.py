@@ -1,4 +1,4 @@
-"""The demand of pods beside a plan: it follows the planned pools and changes nothing that is written."""
+"""The demand of pods in a plan: it follows the planned pools and changes no write."""
 
 from datetime import datetime
 from typing import Any
@@ -30,7 +30,7 @@ LATE = replace(COMING, created_at=NOW - 60 * MINUTE)
 
 
 def groups(*requested: int, **fields: Any) -> tuple[NodeGroup, ...]:
-    """One for each zone, all of whose nodes run; each says what its nodes are."""
+    """Return one group per zone, whose nodes all run, with a template."""
     fields.setdefault("template", template())
     return tuple(group(zone, count, **fields) for zone, count in zip("abc", requested, strict=False))
 
@@ -64,7 +64,7 @@ def asked(planned: Plan) -> dict[str, int]:
 
 
 def needed(planned: Plan) -> dict[str, str]:
-    """Each node of the pool, and why it is needed."""
+    """Return each node of the pool, and why it is needed."""
     advice = the_pool(planned).demand.advice
     assert advice is not None
     return {node.node: "" if node.needed is None else sentence(node.needed) for node in advice.nodes}

@@ -1,4 +1,4 @@
-"""Demand on a stack: the answers to operators, what it reads, and what follows from it."""
+"""Demand on a stack: the answers to operators, its reads and its effects."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ ADVISE: dict[str, Any] = {"demand": "advise", "workload": SAME}
 
 
 def stack(found: Workload | Exception, **fields: Any) -> Stack:
-    """The pool of three zones with two nodes each, and what runs there."""
+    """Return a stack with the pool of three zones with two nodes each, and this workload."""
     members = [group(zone, 2, bounds=(1, 9), template=template()) for zone in "abc"]
     made = Stack(members, **{**ADVISE, **fields})
     made.clusters.workloads["demo"] = FakeWorkload(found)
@@ -233,7 +233,7 @@ class TestOrders:
 
         made = ordering(self.FULL, "scale-up")
         view = made.clusters.workloads["demo"]
-        for view.found in (seen(0), Workload()):  # at last no pod is pending, and the autoscaler was not searched for
+        for view.found in (seen(0), Workload()):  # finally no pod is pending, and the autoscaler was not searched for
             made.checks()
             made.carry_out()
             assert incidents() == [IncidentKind.TWO_AUTOSCALERS]

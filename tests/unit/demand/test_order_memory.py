@@ -1,4 +1,4 @@
-"""What a pool learns from the nodes that it ordered for pods, check by check, with one pool and one zone."""
+"""A pool's memory of nodes that it ordered for pods, check by check, with one pool and one zone."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -77,12 +77,12 @@ HOUR = timedelta(hours=1)
 
 
 def refused(name: str = "new", **fields: Any) -> Node:
-    """A new node that no pod of WEB tolerates."""
+    """Return a new node that no pod of WEB tolerates."""
     return arrived(name, taints=(RED,), **fields)
 
 
 def ineffective_once() -> Orders:
-    """The orders for WEB after one node that did not help."""
+    """Return the orders for WEB after one node that did not help."""
     return check(WEB, first_order(WEB), refused()).pools[0].orders
 
 
@@ -147,7 +147,7 @@ def test_after_ten_minutes_one_node_is_ordered_at_a_time() -> None:
     assert [(order.is_open, order.failed) for order in kept.values()] == [(True, 1)]
     for later in (MINUTE, 14 * MINUTE, HOUR):
         assert check(WEB, kept, at=due + later, coming=1).nodes == 0
-    # Written down, and never ordered: the worker died in between.
+    # Stored, and never ordered: the worker died in between.
     assert check(WEB, kept, at=due + MINUTE).nodes == 1
     failed = check(WEB, kept, arrived(at=due + 3 * MINUTE, taints=(RED,)), at=due + 3 * MINUTE).pools[0].orders
     assert [order.failed for order in failed.values()] == [2]
@@ -229,7 +229,7 @@ def test_a_pod_of_a_controller_per_node_belongs_to_it(owner: Owner | None, age: 
 
 
 def test_other_pods_use_the_retried_node_and_get_their_own_at_once() -> None:
-    """The pods that were ordered for in vain are larger, and would be packed first."""
+    """The pods whose orders did not help are larger, and would be packed first."""
     orders = ineffective_once()
     small = pods(8, "small", cpu="1")
     assert check((*WEB, *small), orders).nodes == 2
@@ -360,7 +360,7 @@ def test_an_unready_node_counts_unless_others_of_its_order_are_ready(is_ready: b
 
 @pytest.mark.parametrize("is_coming", [True, False])
 def test_a_pool_retries_one_node_at_a_time(is_coming: bool) -> None:
-    """A node is on its way again for one kind in zone a. Another kind is due in zone b as well."""
+    """A node is upcoming again for one kind in zone a. Another kind is also due in zone b."""
     large = pods(2, "large", cpu="3500m", node_selector={ZONE: "b"})
     retried = {key: replace(order, is_open=True) for key, order in failed_order(failed=1).items()}
     pool = pool_offer(zones="ab", room=60)

@@ -1,4 +1,4 @@
-"""Which request a pool carries out when pods, unneeded nodes and an operator all ask, and which clocks count."""
+"""The request that a pool carries out among those of pods, unneeded nodes and an operator; and valid clocks."""
 
 from datetime import datetime
 from typing import Any
@@ -82,7 +82,7 @@ def test_an_operators_request_precedes_pods_and_removals() -> None:
 
 
 def test_a_pool_with_an_operators_request_gives_no_node_back_beside_it() -> None:
-    """The plan closes such a pool to removals before, so the guard is checked by itself."""
+    """The plan closes such a pool to removals earlier, so this checks the guard alone."""
     idle = Unneeded(go=tuple(Removal(node=name, pool=pool_id(name), group=key("a")) for name in "xy"))
     advised = Advised(cluster=Advice(), pools={}, idle=idle)
     operators, own = (ScaleRequest(id=id, nodes=1, at=NOW, pool="x") for id in ("r1", FOR_PODS))

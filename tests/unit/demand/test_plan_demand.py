@@ -18,7 +18,7 @@ ADVISE = {"demand": "advise", "pools": [{"name": "workers", "min": 0, "max": 12}
 
 
 def md(zone: str, replicas: int) -> Object:
-    """A group that says what its nodes are."""
+    """Return a group with a template."""
     capacity = {f"capacity.cluster-autoscaler.kubernetes.io/{name}": SIZE[name] for name in ("cpu", "memory")}
     made = cluster_api(zone, replicas, annotations=capacity)
     return {**made, "metadata": {"namespace": "demo", **made["metadata"]}}
@@ -36,7 +36,7 @@ def a_node(name: str, zone: str) -> Object:
 
 
 def its_machine(number: int, zone: str) -> Object:
-    """The one whose node is ip-<number>."""
+    """Return the machine whose node is ip-<number>."""
     made = machine(md(zone, 1), number, node=True)
     return {**made, "metadata": {"namespace": "demo", **made["metadata"]}}
 

@@ -83,7 +83,7 @@ def test_a_resized_container_counts_its_largest_amount(one: Container, infeasibl
 def test_a_pod_resized_as_a_whole_counts_its_largest_amount(
     fields: dict[str, Any], infeasible: bool, expected: dict[str, int]
 ) -> None:
-    """component-helpers resource/helpers.go, PodRequests: what the status counts has the overhead in it."""
+    """component-helpers resource/helpers.go, PodRequests: the status's amounts include the overhead."""
     fields = {"pod_requests": amounts(cpu=2), "containers": (container(cpu=8),), **fields}
     assert request_of(pod(resize_infeasible=infeasible, **fields)) == expected
 

@@ -54,7 +54,7 @@ def ours(name: str, zone: str = "a", **fields: Any) -> Node:
 
 
 def taken_away(since: datetime) -> Taint:
-    """As Cluster Autoscaler taints a node that it drains."""
+    """Return the taint of Cluster Autoscaler on a node that it drains."""
     return taint(f"ToBeDeletedByClusterAutoscaler={int(since.timestamp())}:NoSchedule")
 
 
@@ -70,7 +70,7 @@ def check(
     now: datetime = NOW,
     **parts: Any,
 ) -> Unneeded:
-    """One check; the clocks of all nodes have run for an hour unless said otherwise."""
+    """Check once. By default, the clocks of all nodes have run for an hour."""
     policy = parts.pop("policy", DemandPolicy())
     memory = {name: parts.pop(name) for name in ("grew_at", "failed_at", "leaving") if name in parts}
     stored = ScaleDownState(clocks=LONG if clocks is None else clocks, **memory)
@@ -86,7 +86,7 @@ def gone(answer: Unneeded) -> list[str]:
     return [removal.node for removal in answer.go]
 
 
-# ---------------------------------------------------------------- what becomes of the pods of a node that goes
+# ---------------------------------------------------------------- the pods of a removed node
 
 
 def volume(kind: str, *, in_memory: bool = False) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def annotated(**values: str) -> dict[str, Any]:
 
 
 SYSTEM = {"namespace": "kube-system"}
-# A need of each kind that the rules here do not know.
+# A need of each kind that these rules do not know.
 UNPLACEABLE: tuple[dict[str, Any], ...] = (
     {"resource_claims": ("gpu",)},
     {"unread": ("schedulingGroup",)},
@@ -550,7 +550,7 @@ def test_a_marked_node_goes_first_and_stays_once_it_is_needed_again() -> None:
     assert (gone(answer), answer.clocks.keys()) == (["na0"], {"na0"})
 
 
-# ---------------------------------------------------------------- who goes first, and how many
+# ---------------------------------------------------------------- the order and the number of removals
 
 
 def test_ten_empty_nodes_go_at_once_from_the_fullest_zone_first() -> None:
@@ -587,7 +587,7 @@ def test_a_trial_that_failed_leaves_its_places_to_the_next_node() -> None:
 
 
 def busy_world(count: int) -> tuple[list[Node], tuple[Pod, ...]]:
-    """So many nodes with a small pod each, and a large one that has room for all."""
+    """Return so many nodes with a small pod each, and a large node that has room for all."""
     light = [ours(f"na{i}") for i in range(count)]
     large = ours("nb0", "b", size={"cpu": "64", "memory": "256Gi"}, **STAYS)
     return [*light, large], tuple(pod(f"p{each.name}", labels={"app": "web"}, node=each.name) for each in light)

@@ -1,4 +1,4 @@
-"""Pods that find no node, and the nodes that their pools are requested."""
+"""Pods that fit no node, and the nodes that are ordered for them."""
 
 from datetime import timedelta
 from fractions import Fraction
@@ -66,7 +66,7 @@ def zonal(zone: str) -> Volume:
 
 
 def check(*waiting: Pod, pools: tuple[PoolOffer, ...] | None = None, **parts: Any) -> Demand:
-    """Demand of these pods beside what else is in the workload, by default in one empty pool of three zones."""
+    """Return the demand of these pods and the rest of the workload, by default in one empty pool of three zones."""
     policy = parts.pop("policy", DemandPolicy())
     standing = parts.pop("standing", ())
     workload = Workload(pods=(*waiting, *standing), **parts)
@@ -128,7 +128,7 @@ def test_pods_wait_for_two_seconds_and_gpu_pods_for_half_a_minute() -> None:
 @pytest.mark.parametrize("ahead", [SECOND, 10 * MINUTE, timedelta(days=400)])
 @pytest.mark.parametrize("resource", ["cpu", "nvidia_com__gpu"])
 def test_a_pod_from_the_future_gets_its_node_at_once(ahead: timedelta, resource: str) -> None:
-    """Its age cannot be known, and its scheduler has tried it: with a slow clock it would wait until that caught up."""
+    """Its age is unknown, and its scheduler has tried it: with a slow clock it would wait until the clock is later."""
     gpu = pool_offer(template=template(nvidia_com__gpu="1"))
     new = pod(created_at=NOW + ahead, containers=(container(**{resource: 1}),))
     answer = check(new, pools=(gpu,))
@@ -309,7 +309,7 @@ def test_a_new_node_lets_pods_that_spread_use_the_nodes_of_other_zones() -> None
 
 
 def test_pods_that_spread_fill_the_existing_nodes_first() -> None:
-    """A zone takes a pod only once the others have as many: all nodes are gone through again and again."""
+    """A zone takes a pod only once the others have as many, so all nodes are tried repeatedly."""
     there = tuple(node(f"n{zone}", zone) for zone in "abc")
     full = (pod("full-b", cpu="4", node="nb"), pod("full-c", cpu="4", node="nc"))
     waiting = pods(30, cpu="300m", labels=WEB, spread=SPREAD)
@@ -539,7 +539,7 @@ def test_where_only_capacity_is_known_a_reserve_is_kept() -> None:
     ids=str,
 )
 def test_a_volume_attached_without_a_pod_counts_once(attached: list[tuple[str, str, str]], nodes: int) -> None:
-    """The node takes two: one is its pod's. As the scheduler has it, also one that the pod itself has left there."""
+    """The node takes two, of which its pod has one. In the scheduler, one left by the pod itself also counts."""
     there = node(attach_limits={"d": 2})
     volumes = tuple(Volume(name=name, driver="d") for name in ("pg", "left", "asked"))
     claims = tuple(Claim(namespace="default", name=name, volume=name, bound=True) for name in ("pg", "asked"))

@@ -1,4 +1,4 @@
-"""What first fit costs if pods depend on others, in instructions that a fixed amount of plain Python bounds."""
+"""The cost of first fit if pods depend on others, in instructions, compared with a fixed amount of plain Python."""
 
 from functools import partial
 
@@ -52,5 +52,5 @@ def _scale_up_of(pools: int) -> None:
 
 def test_first_fit_of_pools_with_their_own_pods_grows_with_the_pools() -> None:
     few, many = (instructions(partial(_scale_up_of, pools)) / pools for pools in (6, 18))
-    # Each further pool is compared with the others. None is packed again for what another one gets.
+    # Each further pool is compared with the others. None is packed again because another one gets nodes.
     assert many < 1.6 * few

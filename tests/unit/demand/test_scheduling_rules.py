@@ -35,7 +35,7 @@ TAINTED = node(taints=(taint("team=red:NoSchedule"),))
 
 
 def answer(expected: object, reason: Reason | None) -> object:
-    """The reason's rule where a rule is expected, and its words elsewhere."""
+    """Return the reason's rule if a rule is expected, otherwise its text."""
     return reason.rule if reason and isinstance(expected, Rule) else said(reason)
 
 
@@ -144,7 +144,7 @@ def test_node_affinity_needs_one_term_of_which_all_matches(terms: tuple[NodeSele
 
 @pytest.mark.parametrize("text", ["app notin no_label!", "app in web,no_label!", "no_key! absent", "app notin"])
 def test_a_label_selector_that_does_not_parse_matches_nothing(text: str) -> None:
-    """As the API server has it of a disruption budget, and the binder of a claim."""
+    """The API server treats a disruption budget so, and the binder a claim."""
     assert not matches(selector(text), {"app": "web"})
 
 

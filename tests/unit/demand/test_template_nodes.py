@@ -1,4 +1,4 @@
-"""The next node of a group: its sample, the labels and taints that count, and its daemon pods."""
+"""The next node of a group: its sample, the valid labels and taints, and its daemon pods."""
 
 from datetime import timedelta
 from typing import Any
@@ -53,7 +53,7 @@ def daemon(name: str, on: str = "", cpu: str = "100m", **fields: Any) -> Pod:
 
 
 def fresh(*nodes: Node, zone: str = "a", promised: NodeTemplate | None = None, **parts: Any) -> TemplateNode:
-    """The next node of a zone, in a pool that promises such nodes."""
+    """Return the next node of a zone, in a pool with this template."""
     groups = tuple(offer(each, template=promised or template()) for each in "ab")
     pools = replace(pool_offer(zones="ab"), groups=groups)
     found = TemplateNodes(Workload(nodes=nodes, **parts), DemandPolicy())
@@ -199,7 +199,7 @@ def test_daemon_sets_run_where_their_templates_allow_it() -> None:
     listed = (daemon("agent", cpu="500m"), daemon("gpu", node_selector={"gpu": "yes"}), daemon("plain", tolerations=()))
     at_zero = fresh(promised=template(taints=(RED,)), daemon_sets=listed)
     assert [each.owner.name for each in at_zero.pods if each.owner] == ["agent"]
-    # A pod that runs shows what admission has made of the template.
+    # A running pod shows admission's changes of the template.
     running = daemon("agent", on="n", cpu="700m")
     mirror = pod("proxy", node="n", owner=None, annotations={"kubernetes.io/config.mirror": "x"})
     gone = daemon("gone", on="n")

@@ -17,7 +17,7 @@ HOUR = 3600
 
 
 def played(requested: tuple[int, ...], maximum: int, *waiting: Pod, minimum: int = 0, **policy: object) -> Played:
-    """A pool of zones whose nodes of 4 cores are full, and pods that wait."""
+    """Return a pool whose nodes of 4 cores are full, and waiting pods."""
     made = Played(
         [group(zone, count, template=template()) for zone, count in zip("abcd", requested, strict=False)],
         replace(numbers(minimum, maximum), demand=DemandStage.ADVISE, **policy),
@@ -27,7 +27,7 @@ def played(requested: tuple[int, ...], maximum: int, *waiting: Pod, minimum: int
 
 
 def busy(groups: list[NodeGroup], *waiting: Pod, idle: str = "") -> Workload:
-    """Every node is taken by a pod of 3 cores, but one of each zone in ``idle``."""
+    """Return a workload with a pod of 3 cores on each node, except one of each zone in ``idle``."""
     nodes = [
         node(f"{group.identity.zone}-{i}", str(group.identity.zone), group=key(str(group.identity.zone)))
         for group in groups
@@ -39,7 +39,7 @@ def busy(groups: list[NodeGroup], *waiting: Pod, idle: str = "") -> Workload:
 
 
 def bound(zone: str, number: int) -> tuple[Pod, ...]:
-    """Pods of which each takes a node of this zone."""
+    """Return pods that each fill a node of this zone."""
     return pods(number, f"only-{zone}", cpu="3", node_selector={ZONE: zone})
 
 

@@ -1,4 +1,4 @@
-"""A drill from its begin to its report, with every port in memory."""
+"""A drill from its start to its report, with every port in memory."""
 
 from datetime import timedelta
 from typing import Any
@@ -48,7 +48,7 @@ class Drilled(Stack):
 
     @property
     def is_fenced(self) -> bool:
-        """Whether zone a may not grow."""
+        """Return True if zone a may not grow."""
         found = self.cluster.groups[key("a")]
         return found.bounds.max == found.requested
 

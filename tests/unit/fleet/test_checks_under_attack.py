@@ -79,7 +79,7 @@ class ChecksLockedOut(FakeClusters):
 
 
 def pass_minutes(stack: Stack, minutes: int) -> None:
-    """Chunks each minute, single checks when they are due, and each requested run."""
+    """Play chunks each minute, single checks when they are due, and each requested run."""
     due: list[Any] = []
     for _ in range(minutes):
         stack.clock.at += MINUTE
@@ -110,7 +110,7 @@ def test_a_cluster_that_only_runs_can_read_is_run_within_the_hour(error: Excepti
 
 
 def test_a_cluster_that_is_resumed_during_a_rollback_is_checked_afterwards() -> None:
-    """Paused by this release, resumed by the one before, which writes META alone: the shard is out of date."""
+    """This release pauses it, the previous one resumes it and writes META alone: the shard is outdated."""
     store, queue, clock = InMemoryStore(), FakeQueue(), FakeClock()
     register(store, "demo", paused=True)
     listed = dict(store._due)
@@ -156,7 +156,7 @@ def test_a_failed_write_keeps_fields_of_a_newer_release() -> None:
     text = json.dumps({**json.loads(entry.text), "from_tomorrow": 1})
     items = {META: Stored(text=registration, version=1), f"POOL#{pool}": Stored(text=text, version=1)}
     versions = records.stored_cluster("demo", items, 0, NOW).versions
-    for attempt in range(2):  # of the first, the table takes nothing: a timeout, a lost lease
+    for attempt in range(2):  # the table refuses all of the first: a timeout, a lost lease
         value = StoredPool.of(pool, PoolState(digest=f"d{attempt}"))
         written = records.entry(f"POOL#{pool}", value, versions, NOW)
         assert json.loads(written.text).get("from_tomorrow") == 1, f"attempt {attempt + 1}"

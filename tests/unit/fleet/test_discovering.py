@@ -25,7 +25,7 @@ def discover(*arguments: str, stdin: str = "") -> Result:
 
 
 def records(result: Result) -> dict[str, Any]:
-    """As `apply` reads them."""
+    """Return the records as `apply` reads them."""
     assert result.exit_code == 0, result.output
     return read_fleet(["found"], lambda _: read_document(result.stdout), lambda _, path: path)
 

@@ -1,4 +1,4 @@
-"""A fleet as files, and what is done to many clusters at once: the real use cases, with the ports in memory."""
+"""A fleet as files, and actions on many clusters at once: the real use cases, with the ports in memory."""
 
 import contextlib
 import json
@@ -43,7 +43,7 @@ POOLS = [{"name": "workers", "min": 3, "max": 12}]
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """A record as a file has it."""
+    """Return a record as a file has it."""
     return {"flavours": ["cluster-api"], "access": ACCESS, "dry_run": False, "pools": POOLS, **fields}
 
 
@@ -724,12 +724,12 @@ class TestFiles:
 
 
 class Laptop:
-    """The command line in front of the fleet's use cases."""
+    """The command line, which calls the fleet's use cases."""
 
     def __init__(self, fleet: Fleet, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fleet, self.folder = fleet, folder
         self.events: list[dict[str, Any]] = []
-        self.meanwhile: Callable[[], object] | None = None  # another person's action after the list
+        self.meanwhile: Callable[[], object] | None = None  # another operator's action after the list
         monkeypatch.setattr(stack_client, "ask", self.answer)
 
     def answer(self, _stack: str, event: Mapping[str, Any]) -> dict[str, Any]:

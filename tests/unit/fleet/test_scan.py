@@ -171,7 +171,7 @@ class TestByHand:
 
 
 class TestStoppedChecks:
-    """No check has read a cluster for too long: it is notified, although nobody asks for the status."""
+    """If no check has read a cluster for too long, this is notified without a request for the status."""
 
     def stack(self, **fields: Any) -> Stack:
         stack = Stack(**fields)
@@ -182,7 +182,7 @@ class TestStoppedChecks:
         return stack
 
     def tick(self, stack: Stack, after: timedelta) -> None:
-        """A tick whose checks never take place, and the runs that it requests."""
+        """Play a tick whose checks never run, and the runs that it requests."""
         stack.clock.at += after
         scan = Scan(store=stack.store, queue=stack.queue, clock=stack.clock, together=sequentially)
         scan.tick(stack.clock.at)

@@ -18,7 +18,7 @@ from tests.alerts import FakeChannel, FakeMemory, FakePost, alert, detail_of
 from tests.fakes import FakeClock
 
 LATER = "2026-01-31T12:07:00Z"
-#: the place of the incident of `alert()` on a page that is published at https://page.example/
+#: the URL of the incident of `alert()` on a page at https://page.example/
 INCIDENT = "https://page.example/#cluster-blue/missing/cluster-api%2Fprod%2Fworkers"
 
 
@@ -39,7 +39,7 @@ def reported(channel: FakeChannel) -> list[str]:
 
 
 def failing(errors: list[ChannelError], **fields: Any) -> FakeChannel:
-    """A channel that answers with these errors, each taken off the list, and then accepts messages."""
+    """Return a channel that answers with these errors, each taken off the list, and then accepts messages."""
 
     def before(_: Sequence[Alert]) -> None:
         if errors:
@@ -114,7 +114,7 @@ def storm(clusters: int, receives: int = 1) -> list[Received]:
 
 
 def breaking(on: str, *, is_away: bool) -> FakeChannel:
-    """A chat that takes no message with news of this cluster in it."""
+    """Return a chat that accepts no message about this cluster."""
 
     def before(alerts: Sequence[Alert]) -> None:
         if on in {each.cluster for each in alerts}:
@@ -285,7 +285,7 @@ class Topic:
 
 
 def texts_reported(name: str, alerts: Sequence[Alert]) -> list[str]:
-    """All texts that people are shown of a message, without Evenkeel's own links."""
+    """Return all texts that readers of a message see, without Evenkeel's links."""
     if name == "topic":
         topic = Topic()
         ChatTopic(client=topic, topic="arn").send(alerts)

@@ -1,4 +1,4 @@
-"""The causes that clusters share: which incidents they take, and what status and page say of them."""
+"""The causes that clusters share: their incidents, and their texts in status and page."""
 
 import json
 from collections.abc import Sequence
@@ -155,7 +155,7 @@ def test_nodes_that_are_missing_in_several_zones_do_not_count_to_one() -> None:
 
 
 def everywhere(cluster: str, **fields: Any) -> ClusterIncident:
-    """A pool of three zones that has capacity in none of them."""
+    """Return the incident of a pool without capacity in any of its three zones."""
     one = missing(cluster, **fields)
     return replace(one, incident=replace(one.incident, zones=("a", "b", "c"), is_outage=True))
 
@@ -297,7 +297,7 @@ def test_status_begins_with_causes_and_folds_their_clusters() -> None:
         ["prod-eu-08", "warning"],
         ["prod-eu-09", "info"],
         ["prod-eu-10", "info"],
-        ["prod-eu-01", "info"],  # its other incident is reported by no cause
+        ["prod-eu-01", "info"],  # no cause has its other incident
     ]
     assert lines[-2] == "30 others: 27 well, 2 paused, 1 not checked yet; 3 of 40 in dry run"
 

@@ -1,4 +1,4 @@
-"""Incidents: when they open and close, what is published, and what status and explain show of them."""
+"""Incidents: when they open and close, their events, and their texts in status and explain."""
 
 import json
 from collections import Counter
@@ -83,7 +83,7 @@ def short(
     words: str = "no room",
     **fields: Any,
 ) -> Stack:
-    """A stack whose zones run 2 nodes each, request these, and whose launches fail in some."""
+    """Return a stack whose zones run 2 nodes each and request these, and whose launches fail in some zones."""
     stack = Stack(**fields)
     stuck(stack, requested, (2, 2, 2))
     fail(stack, failing, failure, words)
@@ -91,7 +91,7 @@ def short(
 
 
 def all_ready(stack: Stack) -> None:
-    """Let the nodes that zone a requests run; the fences are over then."""
+    """Let the nodes that zone a requests run, and end the fences."""
     machines = tuple(Machine(name=f"m{number}", has_node=True, created_at=stack.clock.at) for number in range(2))
     stack.cluster.change(key("a"), requested=4, running=4, machines=machines)
     stack.clock.at += 4 * 60 * MINUTE
@@ -342,7 +342,7 @@ def incident_of(kind: IncidentKind, **fields: Any) -> Incident:
 
 
 def waiting(minutes: int) -> GroupState:
-    """A group that has waited so long for a node, and of which two run."""
+    """Return a group that has waited so long for a node, and of which two run."""
     return make(GroupState, waiting_since=NOW - minutes * MINUTE, waiting_running=2)
 
 
@@ -484,7 +484,7 @@ class TestChecksThatDoNotKnow:
 
 
 def rolling(stack: Stack, *, running: int, **fields: Any) -> None:
-    """Zone a rolls out; these are its machines without a node."""
+    """Let zone a roll out, with so many running machines."""
     stack.cluster.change(
         key("a"), frozen_because=Reason.of(Rule.ROLLING_SETS, sets=2), requested=4, running=running, **fields
     )
@@ -527,7 +527,7 @@ class TestRollouts:
 
     def test_a_rollout_in_which_machines_are_replaced_is_none(self) -> None:
         stack = Stack()
-        fail(stack, "a")  # once, and no node has come since
+        fail(stack, "a")  # once, and no node has joined since
         for _ in range(12):
             going = Machine(name="old", has_node=True, created_at=NOW, deleting=True)
             booting = Machine(name="new", has_node=False, created_at=stack.clock.at)
@@ -727,7 +727,7 @@ class TestStatusOfAll:
         assert stack.journal.entries == ["cluster_healths", "checked", "registrations"]
 
     def fleet(self) -> Stack:
-        """Missing nodes, one that does not answer, an invalid record, one paused, one well."""
+        """Return five clusters: missing nodes, no answer, an invalid record, paused, healthy."""
         message = "InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity"
         stack = short((4, 2, 3), "abc", words=message)
         names = [f"a-cluster-with-quite-a-long-name-{number:03}" for number in range(3)]
@@ -896,7 +896,7 @@ def test_every_command_names_the_stack() -> None:
 
 
 class TestTheOutboxOfAPausedCluster:
-    """No scan asks for a run of a paused cluster, so what its last run could not send is asked for."""
+    """No scan requests a run of a paused cluster, so unsent events of its last run are requested."""
 
     def with_unsent_close(self, how: str) -> Stack:
         stack = short(failing="abc")

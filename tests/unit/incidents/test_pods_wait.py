@@ -1,4 +1,4 @@
-"""The incident ``pods-wait``: who waits, since when, and what neither a check nor a run repeats."""
+"""The incident ``pods-wait``: the waiting pods, its start, and no repeat by checks or runs."""
 
 import random
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from tests.workloads import node, pod, template
 
 
 def advice(**fields: Any) -> Advice:
-    """The advice where Evenkeel orders nodes."""
+    """Return the advice of a cluster in which Evenkeel orders nodes."""
     return Advice(**{"orders": True, **fields})
 
 

@@ -83,7 +83,7 @@ def test_a_panel_of_metrics_of_the_dashboard_option_names_it() -> None:
         assert "WithDashboard=true" in panel.get("description", "") or names <= ALARMED, panel["title"]
 
 
-# What Lambda and Powertools write into each line: AWS Lambda developer guide, "Log formats"; Powertools, Logger.
+# Lambda's and Powertools' fields of each line: AWS Lambda developer guide, "Log formats"; Powertools, Logger.
 GIVEN = {"level", "message", "timestamp", "service", "function_name", "cold_start"}
 FUNCTIONS = {"counts", "seconds_to_first_patch", "result", "kind", "action", "cluster", "decision", "group"}
 COMMANDS = {"fields", "filter", "stats", "sort", "limit", "parse", "dedup", "display"}

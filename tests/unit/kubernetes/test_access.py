@@ -1,4 +1,4 @@
-"""Access to clusters: what a kubeconfig may hold, EKS tokens, and connections that are kept."""
+"""Access to clusters: valid kubeconfigs, EKS tokens, and kept connections."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 PLACE = "cluster demo: secret evenkeel/demo: "
 NO_AUTHORITY = f"{PLACE}cluster.certificate-authority-data is not a PEM certificate$"
 KEYS = ("clusters", "users", "contexts", "current-context", "name", "cluster", "user", "server", "token")
-#: 9 lines that stand for a hundred million values
+#: 9 lines that expand to a hundred million values
 BOMB = "a: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"b{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 8)
 )
@@ -57,7 +57,7 @@ def b64(data: bytes | str) -> str:
 
 
 def kubeconfig(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None, **top: Any) -> dict[str, Any]:
-    """A good one, with fields replaced or, by None, taken away."""
+    """Return a valid kubeconfig with fields replaced or, by None, removed."""
 
     def merged(good: dict[str, Any], more: dict[str, Any] | None) -> dict[str, Any]:
         return {key: value for key, value in {**good, **(more or {})}.items() if value is not None}
@@ -79,7 +79,7 @@ def kubeconfig(cluster: dict[str, Any] | None = None, user: dict[str, Any] | Non
 
 
 def refusal(config: object, context: str | None = None) -> str:
-    """The one line that says why this kubeconfig is not used."""
+    """Return the one line with the reason that this kubeconfig is refused."""
     text = config if isinstance(config, str) else json.dumps(config)
     with pytest.raises(AccessError) as caught:
         read_kubeconfig(text, "secret evenkeel/demo", context)
@@ -241,7 +241,7 @@ EKS = {"kind": "eks", "name": "Demo_1", "region": "eu-central-1"}
 
 
 class FakeEks:
-    """eks:DescribeCluster with these answers, the last one for ever."""
+    """eks:DescribeCluster with these answers in turn; the last one is repeated."""
 
     def __init__(self, *answers: dict[str, Any] | Exception) -> None:
         self.answers = list(answers)
@@ -261,7 +261,7 @@ class FakeEks:
 
 
 def described(endpoint: str | None = "https://ABC.gr7.eks.amazonaws.com", ca: str | None = None) -> dict[str, Any]:
-    """As botocore reads DescribeCluster's answer."""
+    """Return DescribeCluster's answer as botocore does."""
     return {"endpoint": endpoint, "certificateAuthority": {"data": ca or b64(PEM)}, "status": "ACTIVE"}
 
 
@@ -343,7 +343,7 @@ def host_of(api: Any) -> str:
 
 
 def kubeconfigs(secret: Callable[[str], object], clock: FakeClock | None = None, *, writes: bool = True) -> Any:
-    """Clusters whose secrets hold these kubeconfigs."""
+    """Return clusters whose secrets have these kubeconfigs."""
     return RecordedClusters(
         session=AwsSession(),
         secret=lambda name, fresh: json.dumps(secret(name)),
@@ -353,7 +353,7 @@ def kubeconfigs(secret: Callable[[str], object], clock: FakeClock | None = None,
 
 
 class TestEksClusters:
-    """Endpoint and authority come from AWS, so that no record can have our token sent elsewhere."""
+    """Endpoint and authority are read from AWS, so that no record can send Evenkeel's token elsewhere."""
 
     def clusters(self, eks: FakeEks) -> RecordedClusters:
         return RecordedClusters(session=eks, secret=lambda name, fresh: "", clock=FakeClock())
@@ -372,7 +372,7 @@ class TestEksClusters:
         first, second = (opened(clusters, access=EKS) for _ in range(2))
         assert (first, host_of(first)) == (second, "https://ABC.gr7.eks.amazonaws.com")
         assert eks.asked == ["Demo_1"]
-        first.reached = False  # it may have been created anew
+        first.reached = False  # it may have been created again
         assert host_of(opened(clusters, access=EKS)) == "https://anew.example"
 
     @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ AUTHORITIES = [None, "MachineAPI", "ClusterAPI", "Migrating"]
 
 
 def groups_of(*items: Object) -> list[GroupObjects]:
-    """The groups of both APIs, before twins are searched for."""
+    """Return the groups of both APIs, before the search for twins."""
     found = []
     for name in ("openshift", "cluster-api"):
         mine = [item for item in items if item["apiVersion"].startswith(FLAVOURS[name].group)]
@@ -32,7 +32,7 @@ def frozen(item: Object) -> str | None:
 
 
 def pool(*authorities: tuple[str | None, str | None], label: str = "worker") -> list[Object]:
-    """One MachineSet per zone with what its spec and status say, and the twin of each."""
+    """Return one MachineSet per zone with the authorities of its spec and status, and the twin of each."""
     sets = [
         moving(objects.openshift(zone, 2, pool=label, bounds=(1, 4)), *pair)
         for zone, pair in zip(ZONES, authorities, strict=False)

@@ -167,7 +167,7 @@ def test_a_flavour_without_a_required_field_is_an_error_that_names_it(part: Any,
 
 
 def values_in(package: ModuleType) -> tuple[set[str], list[Any]]:
-    """The modules of a package without its base, and all that they define."""
+    """Return the modules of a package without its base, and all their definitions."""
     names = {module.name for module in pkgutil.iter_modules(package.__path__)} - {"base"}
     modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
     return names, [value for module in modules for value in vars(module).values()]
@@ -199,7 +199,7 @@ def test_every_file_of_an_owner_is_used_by_a_flavour() -> None:
 @pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)
 def test_the_role_grants_what_checks_and_patches_of_the_flavour_need(flavour: Flavour) -> None:
     owners = {owner.kind for owner in flavour.owners.bounds if owner.kind is not None}
-    # What may be refused is written only where its own file of rights says so.
+    # A write that needs a separate right is written only if its file of rights is applied.
     written = {kind for kind in owners if not kind.may_be_refused} | {*flavour.scalables, flavour.machines.kind}
     listed = (*flavour.kinds, flavour.machines.kind)
     needed = {(kind, "list") for kind in listed} | {(kind, "patch") for kind in written}

@@ -24,7 +24,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 class Opened:
-    """A cluster as one check or run has it, with all that it has read."""
+    """A cluster of one check or run, with all objects that it has read."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
@@ -34,7 +34,7 @@ class Opened:
 
 
 class OpenedAnew(FakeClusters):
-    """Gives each check and run a cluster of its own."""
+    """Gives each check and run a new cluster."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         super().__init__({"demo": cluster})

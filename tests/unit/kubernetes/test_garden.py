@@ -1,4 +1,4 @@
-"""Shoots: what is read from the garden and from files, and what is written."""
+"""Shoots: their fields as read from the garden and from files, and their writes."""
 
 import copy
 from collections.abc import Callable
@@ -24,7 +24,7 @@ ZONES = ["eu-central-1a", "eu-central-1b"]
 
 
 def shoot(**fields: Any) -> Object:
-    """A Shoot of two workers, with parts of it replaced."""
+    """Return a Shoot of two workers, with parts of it replaced."""
     workers = [
         {"name": name, "minimum": 1, "maximum": 4, "zones": ZONES, "machine": {"type": "m5"}, "unheardOf": {"a": [1]}}
         for name in ("p", "q")

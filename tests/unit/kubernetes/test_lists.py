@@ -14,7 +14,7 @@ from tests import objects
 
 Object = dict[str, Any]
 
-#: what JSON can say, half characters and numbers beyond any integer among it
+#: all JSON values, also half characters and numbers beyond any integer
 ANYTHING = st.recursive(
     st.none()
     | st.booleans()
@@ -35,7 +35,7 @@ ITEMS = st.lists(
 
 
 def page(items: Any, token: str = "") -> bytes:
-    """As an API server writes it."""
+    """Return a list as an API server writes it."""
     metadata = {"continue": token, "resourceVersion": "1"}
     body = {"apiVersion": "v1", "items": items, "kind": "MachineSetList", "metadata": metadata}
     return json.dumps(body, separators=(",", ":")).encode() + b"\n"
@@ -46,12 +46,12 @@ def received(*pages: bytes, whole: bool = True) -> ReceivedList:
 
 
 def said(value: Any) -> str:
-    """Equal where two values are, numbers that are no numbers among them, and 1 and 1.0 not."""
+    """Return a text that is equal for equal values, also for NaN, and differs for 1 and 1.0."""
     return json.dumps(value, sort_keys=True)
 
 
 def readable(value: Any) -> Any:
-    """What of a value can be stored: without half characters."""
+    """Return the part of a value that can be stored: without half characters."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 

@@ -1,4 +1,4 @@
-"""Machine objects as structs: a wrong field costs that field alone, in files and in lists."""
+"""Machine objects as structs: only a wrong field itself is not read, in files and in lists."""
 
 import json
 from functools import partial
@@ -32,7 +32,7 @@ _PATHS = (
 
 
 def changed(item: Object, path: str, value: Any) -> Object:
-    """A copy with one field changed."""
+    """Return a copy with one field changed."""
     copy: Object = json.loads(json.dumps(item))
     place: Any = copy
     *steps, last = path.split(".")

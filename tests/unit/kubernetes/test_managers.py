@@ -1,4 +1,4 @@
-"""Tools that write node groups from objects of their own: Hive, Rancher, EKS Anywhere."""
+"""Tools that write node groups from their own objects: Hive, Rancher, EKS Anywhere."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def labelled(item: Object, **labels: str) -> Object:
 
 
 def of_rancher(zone: str, replicas: int, **more: Any) -> Object:
-    """A MachineDeployment that Rancher makes from the machine pool of this zone."""
+    """Return a MachineDeployment that Rancher makes from the machine pool of this zone."""
     made = objects.cluster_api(zone, replicas, **more)
     made["spec"]["template"]["metadata"]["labels"] |= {
         "rke.cattle.io/cluster-name": "demo",

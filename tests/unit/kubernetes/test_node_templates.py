@@ -38,7 +38,7 @@ CLUSTER_API = FLAVOURS["cluster-api"]
 
 
 def found(flavour: str, item: Object) -> GroupObjects:
-    """The scalable as it is read, in namespace demo."""
+    """Return the scalable as it is read, in namespace demo."""
     listing = Listing(flavour=FLAVOURS[flavour])
     listing.objects[item["kind"]] = [{**item, "metadata": {"namespace": "demo", **item["metadata"]}}]
     ((one,), _) = read_groups(listing)
@@ -46,7 +46,7 @@ def found(flavour: str, item: Object) -> GroupObjects:
 
 
 def checked(*templates: Object, listed: bool = True) -> NodeSources:
-    """As if these were all templates of their kind in namespace demo."""
+    """Return the sources if these are all templates of their kind in namespace demo."""
     kinds = {(item["apiVersion"].split("/")[0], item["kind"]) for item in templates}
     return NodeSources(
         templates={
@@ -68,14 +68,14 @@ def template(flavour: str, item: Object, *templates: Object) -> NodeTemplate:
 
 
 def annotated(flavour: str = "cluster-api", replicas: int = 0, **values: str) -> Object:
-    """A scalable with these capacity annotations; in their names, a dash is written as an underscore."""
+    """Return a scalable with these capacity annotations. In their names, a dash is written as an underscore."""
     make = objects.MAKE[flavour]
     named = {CAPACITY + name.replace("_", "-"): value for name, value in values.items()}
     return make(ZONES[0], replicas, annotations=named)
 
 
 def with_annotations(item: Object, **values: str) -> Object:
-    """The item with further annotations under machine.openshift.io."""
+    """Return the item with further annotations under machine.openshift.io."""
     annotations = {**item["metadata"]["annotations"], **{f"machine.openshift.io/{k}": v for k, v in values.items()}}
     return {**item, "metadata": {**item["metadata"], "annotations": annotations}}
 
@@ -263,7 +263,7 @@ class TestOtherSources:
 class TestRunningNodes:
     @staticmethod
     def chosen(*nodes: Object, flavour: str = "cluster-api", owner: Object | None = None) -> dict[str, str]:
-        """Group and the node that stands for it, where each node has a machine of the group."""
+        """Return group -> sample node, if each node has a machine of the group."""
         item = owner or objects.cluster_api(ZONES[0], len(nodes))
         machines = [objects.runs_on(machine(item, i, node=True), node) for i, node in enumerate(nodes)]
         machines = [{**one, "metadata": {"namespace": "demo", **one["metadata"]}} for one in machines]
@@ -297,7 +297,7 @@ class TestRunningNodes:
         assert made.capacity == {"cpu": 4, "memory": 8 * GIB, "pods": 58}
         assert made.allocatable == {"cpu": Fraction(392, 100), "memory": 15000000 * 1024, "pods": 58}
         assert made.labels["team"] == "x"
-        assert made.taints == ()  # that it cannot be reached says nothing about the next one
+        assert made.taints == ()  # an unreachable node says nothing about the next one
         assert made.source == "annotations, then Node a"
 
 

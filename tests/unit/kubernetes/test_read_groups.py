@@ -62,7 +62,7 @@ def only(flavour: str, *items: Object) -> NodeGroup:
 
 
 def changed(item: Object, *path: str, to: Any) -> Object:
-    """A copy with one field changed; None takes it away."""
+    """Return a copy with one field changed; None removes it."""
     copy: Object = json.loads(json.dumps(item))
     place: Any = copy
     for step in path[:-1]:
@@ -308,7 +308,7 @@ class TestBounds:
 class TestOwners:
     @pytest.fixture
     def owned(self) -> Object:
-        """A MachineSet on which the operator has written whose its bounds are."""
+        """Return a MachineSet on which the operator has written the owner of its bounds."""
         note = {"autoscaling.openshift.io/machineautoscaler": "demo/worker-eu-central-1a"}
         return objects.openshift(ZONES[0], 1, bounds=(1, 7), annotations=note)
 
@@ -546,7 +546,7 @@ class TestLaunches:
 
     @staticmethod
     def reports(flavour: str, phase: str | None, message: str) -> Object:
-        """The status of a machine whose launch has failed with this message, as each API reports it."""
+        """Return the status of a machine whose launch has failed with this message, as each API reports it."""
         refusal = {"reason": "CreateFailed", "message": message, "severity": "Error"}
         status: Object = {
             "cluster-api": {"conditions": [{**condition("InfrastructureReady", "False"), **refusal}]},

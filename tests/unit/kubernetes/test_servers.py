@@ -1,4 +1,4 @@
-"""Addresses of API servers, and the audiences that are made from them."""
+"""Addresses of API servers, and their audiences."""
 
 import re
 

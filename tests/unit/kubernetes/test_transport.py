@@ -64,7 +64,7 @@ class TestAddresses:
 
 
 class Network:
-    """Answers of the resolver, and the addresses that connections are made to."""
+    """The answers of the resolver, and the addresses of connections."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
         self.answers = list(answers)

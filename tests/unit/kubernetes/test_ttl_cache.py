@@ -1,4 +1,4 @@
-"""Threads that want one value share one request, and other keys are not blocked."""
+"""Threads that need one value share one request, and do not block other keys."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def shared(clock: FakeClock) -> Shared[str]:
 
 
 def outcomes(calls: list[Callable[[], str]]) -> list[str]:
-    """What each came to, all begun before any has ended."""
+    """Return each call's outcome. All begin before any ends."""
     together = threading.Barrier(len(calls))
 
     def run(call: Callable[[], str]) -> str:

@@ -45,7 +45,7 @@ def decoded(shape: Any, item: Mapping[str, Any]) -> Any:
 
 
 def pod_object(name: str = "web-1", **parts: Any) -> Object:
-    """A pod as `kubectl get -o json` shows it: with much that is not read."""
+    """Return a pod as `kubectl get -o json` shows it, with many fields that are not read."""
     spec = {
         "containers": [
             {
@@ -181,7 +181,7 @@ class TestPods:
         )
         assert request_of(read(pod_object(spec=whole, status=status)))["cpu"] == 4000
         assert read(pod_object(spec=whole)).needs.resources.pod_running_with is None
-        # Of a pod that asks for nothing as a whole, nobody reads it: its status would keep it from sharing its needs.
+        # It is not read of a pod without pod-level requests: its status would prevent the pod from sharing its needs.
         assert read(pod_object(status=status)).needs == read(pod_object()).needs
 
     def test_volumes_have_kinds_and_claims(self) -> None:

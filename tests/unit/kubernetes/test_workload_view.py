@@ -1,4 +1,4 @@
-"""A check of a workload cluster: which lists are requested, in which order, and what is kept."""
+"""A check of a workload cluster: the requested lists, their order, and the kept fields."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def waiting(name: str, **parts: Any) -> dict[str, Any]:
 
 
 class Pages:
-    """An API server that has one page of each list; of pods, one for pending and one for running ones."""
+    """An API server with one page of each list; of pods, one for pending and one for running ones."""
 
     name = "blue"
 
@@ -39,7 +39,7 @@ class Pages:
         self.pods = {"spec.nodeName=,": unassigned, "spec.nodeName!=,": assigned, "": [*unassigned, *assigned]}
         self.lists = lists
         self.asked: list[str] = []
-        self.objects: dict[str, dict[str, Any]] = {}  # those that are asked for one by one, by name
+        self.objects: dict[str, dict[str, Any]] = {}  # those that are read one by one, by name
         self.got: list[str] = []
 
     def each_page(

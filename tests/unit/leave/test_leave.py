@@ -1,4 +1,4 @@
-"""Leaving a zone: the action with every port in memory, what a plan does and says, and the command."""
+"""Leaving a zone: the action with every port in memory, plans and their texts, and the command."""
 
 from collections.abc import Sequence
 from datetime import timedelta

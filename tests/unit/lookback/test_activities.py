@@ -1,4 +1,4 @@
-"""What activities tell, in the texts of AWS's documentation and of public reports."""
+"""Activities are read from the texts of AWS's documentation and of public reports."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

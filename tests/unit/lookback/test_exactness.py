@@ -1,4 +1,4 @@
-"""From activities alone, a replay must be as long as what truly happened, or there must be no verdict."""
+"""From activities alone, a replay's times must be the true ones, or there must be no verdict."""
 
 from pathlib import Path
 from statistics import median
@@ -30,7 +30,7 @@ def report_of(past: Past) -> Report:
 
 
 def judge(past: Past, found: list[Answer], apart: float = 0.1) -> None:
-    """Compare what the history and the replays without Evenkeel say with the truth in the same hours."""
+    """Compare the figures of the history and of replays without Evenkeel with the truth in the same hours."""
     for one in found:
         assert not one.missing
         waited, nodes = past.between(one.window.since, one.window.until)

@@ -1,4 +1,4 @@
-"""From answers of Prometheus, a replay must be as long as what truly happened, or there must be no verdict."""
+"""From answers of Prometheus, a replay's times must be the true ones, or there must be no verdict."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def report_of(history: History) -> Report:
 
 
 def check(truth: Truth, found: tuple[Answer, ...]) -> None:
-    """Compare what the history and the replays without Evenkeel say with the truth in the same hours."""
+    """Compare the figures of the history and of replays without Evenkeel with the truth in the same hours."""
     assert found
     for one in found:
         assert not one.missing
@@ -104,7 +104,7 @@ def test_an_exporter_that_is_read_every_five_minutes_does_not_get_better_by_a_sh
 
 
 class TestHistory:
-    """What is read from answers that are small."""
+    """Small answers are read."""
 
     def test_zone_and_pool_are_those_of_machines(self) -> None:
         (history, truth) = history_of(replicas(world(NAMES[0]), 60), infos(world(NAMES[0]))), world(NAMES[0])

@@ -1,4 +1,4 @@
-"""minimum-at: when PoolMinimum rises and falls, how early nodes are ordered, and what is reported."""
+"""minimum-at: when PoolMinimum rises and falls, how early nodes are ordered, and the reports."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -91,7 +91,7 @@ class TestInItsTime:
 
 class TestAheadOfIt:
     def lead(self, policy: Policy, *groups: Any) -> timedelta:
-        """How long before the begin the number counts first."""
+        """Return how long before its begin the number counts first."""
         policy = with_entries(policy, RUSH)
         for seconds in range(60 * 60, 0, -5):
             now = BEGINS - timedelta(seconds=seconds)
@@ -133,7 +133,7 @@ class TestAheadOfIt:
         while played.now < BEGINS - 15 * MINUTE:
             before = [each.requested for each in played.groups]
             pool = played.check()
-            # A write is followed by a check; otherwise a scan comes each minute.
+            # A check follows each write; otherwise a scan checks each minute.
             seconds = 18 if list(requested(pool)) != before else min(played.next_check() or 60, 60)
             played.now = min(played.now + seconds * SECOND, BEGINS - 15 * MINUTE)
         assert requested(played.check()) == (3, 3, 3)

@@ -1,4 +1,4 @@
-"""The page: what it shows, that nothing in it runs or loads anything, and that it is accessible."""
+"""The page: its contents, no part of it runs or loads anything, and it is accessible."""
 
 import json
 import re
@@ -42,14 +42,14 @@ EVIL = "<script>alert(1)</script><img src=x onerror='alert(2)'>\"'&"
 
 
 def plan_answer() -> dict[str, Any]:
-    """A plan whose zone a is fenced and gives replicas back."""
+    """Return a plan whose zone a is fenced and releases replicas."""
     groups = zones([5, 4, 4], [3, 4, 4], [(1, 6), (1, 4), (1, 4)])
     states = ClusterState(groups={key("a"): in_backoff()})
     return plan_json(plan(Observation(groups=tuple(groups)), states, numbers(3, 12), NOW))
 
 
 def status_answer(**fields: Any) -> dict[str, Any]:
-    """The operator's answer for the same pool, with two decisions."""
+    """Return the operator function's answer for the same pool, with two decisions."""
     pool = plan_answer()["pools"][0]
     seen = [{**group, "running": 3, "since": None, "until": None, "held": []} for group in pool["groups"]]
     failure = {"class": "capacity", "failures": 2, "last": rfc3339(NOW), "message": "no machines left"}
@@ -73,7 +73,7 @@ def status_answer(**fields: Any) -> dict[str, Any]:
 
 
 def simulation_answer() -> dict[str, Any]:
-    """Two runs of an hour: zone a is fenced in its second half."""
+    """Return two simulated runs of an hour: zone a is fenced in the second half."""
 
     def sample(t: int, running: int, state: str) -> dict[str, Any]:
         group = {"name": "w-a", "zone": "a", "requested": 3, "running": running, "min": 0, "max": 5, "state": state}
@@ -95,7 +95,7 @@ def forecast_answer() -> dict[str, Any]:
 
 @cache
 def _forecast_text() -> str:
-    """The loss of zone a of a full pool: four pods are bound to it, and PoolMaximum keeps others waiting."""
+    """Return the forecast of zone a's loss in a full pool: four pods are bound to it, others wait for PoolMaximum."""
     observation = world({"a": 3, "b": 2, "c": 2}, {"a": 12, "b": 8, "c": 8}, 5, bound=4)
     policy = read_model(ClusterFile, ALONE, "record")
     planned = plan(observation, ClusterState(), policy.policy(), NOW)
@@ -105,7 +105,7 @@ def _forecast_text() -> str:
 
 
 def palette(theme: Theme) -> dict[str, str]:
-    """The colours of a theme by name."""
+    """Return the colours of a theme by name."""
     return dict(re.findall(r"--([\w-]+):(#\w+);", stylesheet(theme)))
 
 
@@ -226,7 +226,7 @@ def test_tables_have_their_roles(page: Any) -> None:
 
 
 def bars(page: str) -> list[tuple[float, float]]:
-    """(x, width) of every rectangle in per cent."""
+    """Return (x, width) of every rectangle in per cent."""
     return [(float(x), float(width)) for x, width in re.findall(r'<rect x="([\d.-]+)%" width="([\d.-]+)%"', page)]
 
 

@@ -41,7 +41,7 @@ def headline(answer: Any) -> str:
 
 
 def rows_of(html: str, title: str) -> list[list[str]]:
-    """The cells of a table, as text."""
+    """Return the cells of a table as texts."""
     (table,) = re.findall(rf'<section class="card rows" aria-label="{title}">(.*?)</section>', html, re.S)
     rows = re.findall(r"<tr[^>]*>(.*?)</tr>", table.partition("<tbody")[2], re.S)
     return [[Seen(cell).text for cell in re.findall(r"<t[hd][ >].*?</t[hd]>", row, re.S)] for row in rows]
@@ -132,7 +132,7 @@ def test_zones_show_their_clusters() -> None:
 
 
 def _in_a(*accounts: dict[str, Any]) -> str:
-    """The page of clusters that all miss nodes in what they call eu-central-1a, or in the zone that is named."""
+    """Return the page of clusters that all miss nodes in their zone eu-central-1a, or in a given zone."""
     stack = Stack()
     stack.store.remove_record("demo", stack.store.load("demo").versions)
     for number, fields in enumerate(accounts, 1):

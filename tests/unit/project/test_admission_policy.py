@@ -1,4 +1,4 @@
-"""The admission policies, evaluated in CEL: what Evenkeel writes passes, all else is refused; and the rights beside."""
+"""The admission policies, evaluated in CEL, accept Evenkeel's writes and refuse all others; and the rights."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
@@ -242,7 +242,7 @@ def rules(file: Path) -> list[dict[str, Any]]:
 
 
 def rights(file: Path) -> set[tuple[str, str, str]]:
-    """Group, resource and verb of all that a manifest grants."""
+    """Return group, resource and verb of all rights in a manifest."""
     return {
         (group, resource, verb)
         for rule in rules(file)
@@ -268,7 +268,7 @@ def fenced(files: Iterable[Path]) -> set[tuple[str, str]]:
 
 
 def subjects(files: Iterable[Path]) -> list[dict[str, str]]:
-    """The subjects of every binding in these manifests whose role lets write something."""
+    """Return the subjects of every binding in these manifests whose role has a right to write."""
     items = [item for file in files for item in documents(file)]
     granted = [(item["metadata"]["name"], set(rule["verbs"])) for item in items for rule in item.get("rules", ())]
     writing = {name for name, verbs in granted if verbs - {"get", "list"}}
@@ -317,7 +317,7 @@ def test_everything_that_may_be_patched_is_fenced_by_a_policy() -> None:
 def test_readers_may_list_what_a_check_of_each_flavour_lists_and_nothing_else() -> None:
     listed = {(group, resource) for group, resource, verb in rights(READERS) if verb == "list"}
     kinds = {kind for flavour in FLAVOURS.values() for kind in (*flavour.kinds, flavour.machines.kind)}
-    # What a group without nodes would be like is listed where an object refers to it: whichever provider's.
+    # Templates of groups without nodes are listed if an object refers to them, for any provider.
     described = {pair for pair in listed if pair[0] == "infrastructure.cluster.x-k8s.io" or pair[1] == "machineclasses"}
     assert listed - described == {(kind.group, kind.plural) for kind in kinds} - described
     assert all(resource.endswith(("machinetemplates", "machineclasses")) for _, resource in described)

@@ -1,4 +1,4 @@
-"""A capability is in folders of its own: how many files of the layer outside them name it."""
+"""A capability is in its own folders: few files of the layer outside them name it."""
 
 import io
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 LAYER = Path(__file__).parents[3] / "layers" / "evenkeel" / "evenkeel"
-# What names a capability -> its own folders and files.
+# Names of a capability -> its own folders and files.
 OWN = {
     "surviv": ("domain/survival",),
     "minimum_?at": ("domain/minimum_at", "capabilities/minimum_at.py"),
@@ -24,12 +24,12 @@ OWN = {
         "application/actions/leave_zone.py",
     ),
 }
-# The list of capabilities, what they store and set, and the words of reasons and problems in JSON.
+# The list of capabilities, their stored parts and settings, and the names of reasons and problems in JSON.
 ALLOWED = {"capabilities/__init__.py", "domain/plan.py", "domain/model/reasons.py", "domain/model/problems.py"}
 
 
 def naming(words: str, own: Collection[str]) -> set[str]:
-    """The files outside the folders whose code has a name with one of the words. Comments and texts do not count."""
+    """Return the files outside the folders whose code, without comments and texts, has a name with one of the words."""
     found = set()
     for path in LAYER.rglob("*.py"):
         file = path.relative_to(LAYER).as_posix()

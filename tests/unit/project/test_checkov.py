@@ -1,4 +1,4 @@
-"""What checkov leaves out has a reason in its file, and names what exists. checkov itself is no dependency."""
+"""Each check that checkov leaves out has a reason in its file and exists. checkov itself is no dependency."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""One folder of manifests per ecosystem: least rights, fenced field by field, and one file for each switch."""
+"""One folder of manifests per ecosystem: least rights, limited field by field, and one file for each switch."""
 
 import copy
 from collections.abc import Callable
@@ -89,7 +89,7 @@ def test_every_policy_applies_to_all_that_rbac_lets_write_and_not_to_readers(fol
 
 
 def test_names_of_objects_are_unique_over_all_folders() -> None:
-    replaces = "admission-policy-fence.yaml"  # on purpose: it takes the place of a policy of the same name
+    replaces = "admission-policy-fence.yaml"  # intended: it replaces a policy of the same name
     names = [
         (item["kind"], item["metadata"]["name"])
         for file in [*FILE.parent.glob("*.yaml"), *FILE.parent.glob("*/*.yaml")]
@@ -134,7 +134,7 @@ def test_shoots_are_read_and_written_in_one_project_alone(name: str) -> None:
 
 
 def test_the_owners_objects_of_each_ecosystem_can_be_read() -> None:
-    """Every kind that the sandbox's owners keep their numbers in is among what a check may list."""
+    """A check may list every kind in which the sandbox's owners have their numbers."""
     owners = {
         "gardener-plain": {"workers.extensions.gardener.cloud", "clusters.extensions.gardener.cloud"},
         "cluster-class": {"clusters.cluster.x-k8s.io"},

@@ -89,7 +89,7 @@ def by_name(path: Path) -> str:
 
 
 def blocks(page: Path, language: str) -> list[tuple[str, str]]:
-    """Fenced blocks of a language: what stands after it on the fence, and the text."""
+    """Return the fenced blocks of a language: the rest of the fence's line, and the text."""
     found = re.findall(rf"^```{language}\b *(.*?)\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M)
     return [(title, text) for title, text in found]
 
@@ -99,7 +99,7 @@ def block(name: str, language: str, title: str) -> str:
 
 
 def rows(name: str, marker: str) -> Iterator[list[str]]:
-    """The body rows of every table that stands below a marker comment. Cells lose their backticks."""
+    """Yield the body rows of every table below a marker comment. Cells lose their backticks."""
     tables = re.findall(rf"<!-- {marker} -->\n((?:\|.*\n)+)", text_of(name))
     assert tables, f"{name} has no table marked {marker}"
     for table in tables:
@@ -290,7 +290,7 @@ def test_the_examples_shown_can_be_read() -> None:
 
 
 def grown_to_its_bound(wanted: int, policy: Policy) -> PoolPlan:
-    """A pool whose zone a alone has grown to its max until it had what it wants, while the others did not change."""
+    """Return a pool whose zone a alone has grown to its max until ``wanted``, while the others did not change."""
     pool = Played(zones((0, 0, 0)), policy)
     found = pool.check()
     while pool.groups[0].requested < wanted:
@@ -400,7 +400,7 @@ def test_the_authentication_shown_maps_roles(role: str, audience: str | list[str
     def holds(expression: str) -> bool:
         try:
             return bool(value(expression))
-        except celpy.CELEvalError:  # a rule that cannot be evaluated lets nobody in
+        except celpy.CELEvalError:  # a rule that cannot be evaluated refuses all
             return False
 
     let_in = all(holds(rule["expression"]) for rule in jwt["claimValidationRules"])

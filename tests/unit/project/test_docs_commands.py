@@ -35,12 +35,12 @@ from tests.unit.project.test_docs import PAGES, ROOT, blocks, by_name
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 ELSEWHERE = {"simulate.md", "night.md", "test-events.md"}
-# Files that a page takes for granted, and the commands that write them.
+# Files that a page expects, and the commands that write them.
 MADE_BY = {"plan.json": "plan -f objects.yaml -o json", "sim.json": "simulate scenarios/two-zones-out.yaml -o json"}
 
 
 def commands(page: Path) -> list[list[tuple[str, str]]]:
-    """Of each block, the command lines with what they print."""
+    """Return the command lines of each block with their output."""
     found = []
     for _, text in blocks(page, "console"):
         parted = [quote.partition("\n") for quote in re.split(r"^\$ ", text, flags=re.M)[1:]]
@@ -52,7 +52,7 @@ SHOWN = {page: commands(page) for page in PAGES if page.name not in ELSEWHERE an
 
 
 def members(counts: Mapping[str, tuple[int, int]], **fields: Any) -> list[NodeGroup]:
-    """Groups of pool workers, as many requested and running, with PoolMinimum 3 and PoolMaximum 12."""
+    """Return groups of pool workers with these requested and running nodes, PoolMinimum 3 and PoolMaximum 12."""
     first, *others = [
         group(zone, wanted, running=running, key=key(zone, namespace="prod"), **{"bounds": (1, 4), **fields})
         for zone, (wanted, running) in counts.items()
@@ -61,25 +61,25 @@ def members(counts: Mapping[str, tuple[int, int]], **fields: Any) -> list[NodeGr
 
 
 def outage() -> list[NodeGroup]:
-    """Three zones of pool workers, of which b has no machines to give."""
+    """Return three zones of pool workers, of which b has no machines."""
     groups = members({"a": (4, 4), "b": (3, 1), "c": (2, 2)})
     return [replace(member, zone=f"eu-central-1{member.identity.zone}") for member in groups]
 
 
 def state_of(minutes: float, text: str) -> GroupState:
-    """A group whose launches have failed for want of capacity so many minutes ago."""
+    """Return a group whose launches failed for lack of capacity so many minutes ago."""
     at = NOON - timedelta(minutes=minutes)
     return record_failure(GroupState(), at, FailureClass.CAPACITY, text, BackoffPolicy())
 
 
 def too_small() -> list[NodeGroup]:
-    """Pool gpu, whose PoolMaximum is smaller than the number of its zones."""
+    """Return pool gpu, whose PoolMaximum is smaller than the number of its zones."""
     made = [group(zone, 1, pool="gpu", key=key(zone, pool="gpu", namespace="prod")) for zone in "abc"]
     return [replace(made[0], pool_max=2), *made[1:]]
 
 
 class AskedStack:
-    """The stack `evenkeel` with clusters blue and green registered in dry run. Its worker runs after every question."""
+    """The stack `evenkeel` with clusters blue and green registered in dry run. Its worker runs after every call."""
 
     def __init__(self) -> None:
         self.clock, self.store = FakeClock(NOON), InMemoryStore()
@@ -124,7 +124,7 @@ class Night(AskedStack):
         self.real.queue.requests.clear()
 
     def fail(self) -> None:
-        """No zone of blue has machines to give, and six of nine run."""
+        """Let all zones of blue have no machines. Six of nine nodes run."""
         text = "InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity"
         blue, versions = self.real.clusters.by_id["blue"], self.store.load("blue").versions
         for zone, (wanted, nodes) in {"a": (4, 2), "b": (3, 2), "c": (2, 2)}.items():
@@ -139,7 +139,7 @@ class Night(AskedStack):
 
 
 class Week(AskedStack):
-    """Four clusters after a week of dry run: argocd applies the bounds of green, and red came yesterday."""
+    """Four clusters after a week of dry run: argocd applies the bounds of green, and red is one day old."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ STACKS = {"status.md": Night, "go-live.md": Week}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder like the repository's, and no way to a real cluster."""
+    """Return a folder like the repository's, without access to a real cluster."""
     for name in ("scenarios", "events"):
         if (ROOT / name).exists():
             (tmp_path / name).symlink_to(ROOT / name)
@@ -181,7 +181,7 @@ def files_of(page: Path) -> dict[str, str]:
 
 
 def write_files(page: Path, folder: Path) -> None:
-    """Write the files that a page shows or takes for granted."""
+    """Write the files that a page shows or expects."""
     start = [ROOT / "docs" / "start" / name for name in ("first-plan.md", "first-cluster.md")]
     for name, text in {k: v for of in (*start, page) for k, v in files_of(of).items()}.items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -40,7 +40,7 @@ _OPERATOR = "cluster-autoscaler-operator"
 
 
 def plan_of_files(estate: Estate, folder: Path, *arguments: str, **dump: Any) -> Json:
-    """What `evenkeel plan -f` answers of all its objects. Exit code 4 says that there is no pool."""
+    """Return the answer of `evenkeel plan -f` for all objects. Exit code 4 means that there is no pool."""
     path = estate.dump(folder / "objects.yaml", **dump)
     given = ["plan", "-f", path, *arguments, "--now", NOW, "-o", "json"]
     done = CliRunner().invoke(app, given, catch_exceptions=False)
@@ -50,12 +50,12 @@ def plan_of_files(estate: Estate, folder: Path, *arguments: str, **dump: Any) ->
 
 
 def planned(estate: Estate, folder: Path, **dump: Any) -> Json:
-    """The same with the estate's record."""
+    """Return the same with the estate's record."""
     return plan_of_files(estate, folder, "--record", estate.record_file(folder / "record.yaml"), **dump)
 
 
 def origins(estate: Estate, folder: Path, **dump: Any) -> Json:
-    """Where the numbers of its only pool come from."""
+    """Return the origins of the only pool's numbers."""
     (pool,) = planned(estate, folder, **dump)["pools"]
     assert (pool["valid"], len(pool["groups"]), pool["min"], pool["max"]) == (True, len(ZONES), 3, 12)
     numbers: Json = pool["numbersFrom"]
@@ -64,13 +64,13 @@ def origins(estate: Estate, folder: Path, **dump: Any) -> Json:
 
 
 def fields(origin: Json) -> set[str]:
-    """Kind and field of the owners of a number, the entry of a list left open."""
+    """Return kind and field of a number's owners, without the names of list entries."""
     assert origin["source"] == "owner"
     return {f"{one['kind']} {one['field'].replace('[' + str(one.get('part')) + ']', '[]')}" for one in origin["owners"]}
 
 
 class TestNumbers:
-    """Of clusters without Evenkeel's annotations, but for a pool's label where nothing else has the pool."""
+    """The clusters have no annotations of Evenkeel, only a pool's label if nothing else has the pool."""
 
     @pytest.mark.parametrize(
         ("kind", "without", "low", "high"),
@@ -103,7 +103,7 @@ class TestNumbers:
 
 
 def test_groups_of_unknown_capacity_are_reported_and_need_a_label(tmp_path: Path) -> None:
-    """HyperShift on OpenStack: its template has no capacity, so that groups cannot be found alike."""
+    """HyperShift on OpenStack: its template has no capacity, so the groups are not similar."""
     estate = Estate("hypershift-openstack")
     plan = plan_of_files(estate, tmp_path)
     unknown = [one for one in plan["skipped"] if "the cpu and memory of a node are unknown" in one["reason"]]
@@ -114,7 +114,7 @@ def test_groups_of_unknown_capacity_are_reported_and_need_a_label(tmp_path: Path
 
 
 def bounds_written(estate: Estate, pods: int = 9) -> set[str]:
-    """Where ours have gone in an outage, without our own annotations, replicas, marks and versions."""
+    """Return the written fields in an outage, without Evenkeel's annotations, replicas, marks and versions."""
     estate.outage(pods)
     assert estate.writes()
     left = ("spec.replicas", "resourceVersion", "evenkeel.dev/", "delete-machine", "machinepriority", "metadata.uid")
@@ -169,7 +169,7 @@ class TestBounds:
 
 
 def published(estate: Estate) -> list[tuple[int, int]]:
-    """What we last decided, in order of zones; nothing of it is still to be written."""
+    """Return Evenkeel's last bounds in zone order, after they are written."""
     pool = estate.pool()
     estate.pass_by(2)
     return [(plan.bounds.min, plan.bounds.max) for plan in pool.groups if plan.bounds]
@@ -260,7 +260,7 @@ class TestCosts:
 
     @staticmethod
     def released(estate: Estate, resource: str) -> list[Any]:
-        """The patches of replicas of a zone that fails while six are requested there."""
+        """Return the patches of replicas of a zone that fails while six are requested there."""
         estate.run()
         estate.cluster.cloud.exhaust_zone(DEAD)
         first = estate.cluster.groups()[0]
@@ -330,7 +330,7 @@ class TestLimits:
     @pytest.mark.parametrize("kind", ["hypershift", "openshift-plain"])
     def test_an_empty_failing_zone_keeps_a_max_of_one_where_the_owner_requires_it(self, kind: str) -> None:
         estate = Estate(kind, replicas=(0, 2, 2), minimum=0)
-        for pool in estate.all(NODE_POOLS):  # on AWS nothing else says the zone of one without machines
+        for pool in estate.all(NODE_POOLS):  # on AWS nothing else shows the zone of one without machines
             zone = pool["metadata"]["name"].removeprefix(f"demo-{POOL}-")
             estate.patch(NODE_POOLS, pool, {"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}})
         estate.outage(9, minutes=4)

@@ -1,4 +1,4 @@
-"""The pages of docs/reference that are generated are those of the code: `python docs/generate.py` writes them."""
+"""The generated pages of docs/reference are up to date: `python docs/generate.py` writes them."""
 
 import importlib.util
 from collections.abc import Callable

@@ -21,7 +21,7 @@ def pinned(lock: Path) -> dict[str, str]:
 
 
 def installing(recipe: Path) -> list[str]:
-    """Every command that installs, on one line."""
+    """Return every command that installs, on one line."""
     text = recipe.read_text(encoding="utf-8").replace("\\\n", " ")
     return [line for line in text.splitlines() if re.search(r"\bpip install\b", line)]
 
@@ -39,7 +39,7 @@ def test_every_package_of_a_lock_is_pinned_with_hashes(lock: Path) -> None:
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: str(recipe.relative_to(ROOT)))
 def test_every_recipe_requires_hashes_and_resolves_nothing(recipe: Path) -> None:
     for line in installing(recipe):
-        if " -e ." in line:  # our own code, which is here already
+        if " -e ." in line:  # Evenkeel's own code, which is here
             assert "--no-deps" in line
         else:
             assert " -r " in line

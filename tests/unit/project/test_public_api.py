@@ -1,7 +1,7 @@
 """Outside tests, the code uses only the public API of other packages and of the standard library.
 
-`ruff` refuses access to private attributes (SLF001). Here are the other ways: a private import, a private name in a
-text, a replaced attribute, an overridden underscore method, and an event of botocore that is not documented.
+`ruff` refuses access to private attributes (SLF001). These tests find the other ways: private imports and private names
+in texts, replaced attributes, overridden underscore methods, and undocumented events of botocore.
 """
 
 import ast
@@ -23,13 +23,13 @@ CHANGES = ("update", "setdefault", "pop", "clear", "__setitem__", "__delitem__")
 
 
 def package_of(file: Path) -> str:
-    """The package of a module: `evenkeel`, `sandbox`, `docs`."""
+    """Return the package of a module: `evenkeel`, `sandbox`, `docs`."""
     parts = file.relative_to(ROOT).parts
     return {"layers": "evenkeel", "cli": "evenkeel_cli"}.get(parts[0], parts[0])
 
 
 def is_private(name: str) -> bool:
-    """True for `_name`. Names such as `__init__` and Enum's `_missing_` are documented."""
+    """Return True for `_name`. Names such as `__init__` and Enum's `_missing_` are documented."""
     return name.startswith("_") and not name.endswith("_")
 
 
@@ -38,12 +38,12 @@ def root_of(path: str) -> str:
 
 
 def text_of(node: ast.expr) -> str:
-    """The value of a literal text; empty for everything else."""
+    """Return the value of a literal text; empty for everything else."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
-    """Each imported name in the module, what it is, and its line."""
+    """Yield each imported name in the module, its full name, and its line."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -54,7 +54,7 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
 
 
 def private_names(tree: ast.AST, package: str) -> Iterator[str]:
-    """Private names and modules of other packages that are imported, or named in a text."""
+    """Yield private names and modules of other packages that are imported, or named in a text."""
     others = {name for name, path, _ in imported(tree) if root_of(path) != package}
     paths = [(path, line) for _, path, line in imported(tree)]
     for node in ast.walk(tree):
@@ -71,18 +71,18 @@ def private_names(tree: ast.AST, package: str) -> Iterator[str]:
 
 
 def owner_of(node: ast.expr) -> str:
-    """The first name of an expression: `json` of `json.decoder.x` and of `vars(json)`."""
+    """Return the first name of an expression: `json` of `json.decoder.x` and of `vars(json)`."""
     return re.split(r"\W", ast.unparse(node).removeprefix("vars("))[0]
 
 
 def is_namespace(node: ast.expr) -> bool:
-    """True for `vars(x)`, `x.__dict__` and `sys.modules`."""
+    """Return True for `vars(x)`, `x.__dict__` and `sys.modules`."""
     text = ast.unparse(node)
     return text.startswith("vars(") or text.endswith(".__dict__") or text in ("sys.modules", "modules")
 
 
 def replaced_attributes(tree: ast.AST) -> Iterator[str]:
-    """Attributes of what other packages have that are assigned, deleted or patched."""
+    """Yield attributes of other packages' objects that are assigned, deleted or patched."""
     foreign = {name for name, path, _ in imported(tree) if root_of(path) not in OURS}
     for node in ast.walk(tree):
         targets: list[ast.expr] = []
@@ -102,7 +102,7 @@ def replaced_attributes(tree: ast.AST) -> Iterator[str]:
 
 
 def defined(node: ast.AST) -> Iterator[str]:
-    """The names that a class defines itself, also under `if`, without those inside its methods and nested classes."""
+    """Yield the names that a class defines itself, also under `if`, without those in its methods and nested classes."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield child.name
@@ -113,7 +113,7 @@ def defined(node: ast.AST) -> Iterator[str]:
 
 
 def overridden_names(tree: ast.AST) -> Iterator[str]:
-    """Private names of classes of other packages that a subclass defines anew, wherever the subclass stands."""
+    """Yield private names of other packages' classes that a subclass overrides, wherever the subclass is."""
     every = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     classes = {node.name: node for node in every}
     paths = {name: name if path.startswith(f"{name}.") else path for name, path, _ in imported(tree)}
@@ -134,7 +134,7 @@ def overridden_names(tree: ast.AST) -> Iterator[str]:
 
 
 def undocumented_events(tree: ast.AST) -> Iterator[str]:
-    """Handlers of botocore's events other than `before-send`, which gets the documented AWSPreparedRequest."""
+    """Yield handlers of botocore's events other than `before-send`, which gets the documented AWSPreparedRequest."""
     for node in ast.walk(tree):
         is_hook = isinstance(node, ast.Call) and ast.unparse(node.func).endswith(HOOKS)
         if is_hook and not any(text_of(event).startswith("before-send") for event in node.args[:1]):

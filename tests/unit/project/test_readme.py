@@ -28,7 +28,7 @@ PICTURE = ROOT / "docs" / "pictures" / "outage.svg"
 
 @cache
 def drawn() -> tuple[dict[str, Any], str]:
-    """The measures by strategy, and the picture, of the command that the README shows."""
+    """Return the measures by strategy, and the picture, of the command that the README shows."""
     (line,) = re.findall(r"`\.venv/bin/evenkeel (simulate .* --plot \S+)`", TEXT)
     *words, picture = shlex.split(line)
     assert ROOT / picture == PICTURE
@@ -46,7 +46,7 @@ def minutes(measures: dict[str, Any]) -> str:
 
 
 def row(name: str) -> list[str]:
-    """The cells of a row in the table of small and full installations."""
+    """Return the cells of a row in the table of small and full installations."""
     (line,) = re.findall(rf"^\| {name} \| (.*) \|$", TEXT, re.M)
     return str(line).split(" | ")
 

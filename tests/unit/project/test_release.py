@@ -42,7 +42,7 @@ def test_the_security_policy_is_short_and_names_the_files_of_a_release() -> None
 
 
 def refused(manifest: dict[str, Any]) -> list[str]:
-    """What krew's ValidatePlugin refuses (internal/index/validation/validate.go), and fields that its types lack."""
+    """Return faults by krew's ValidatePlugin (internal/index/validation/validate.go) and fields that its types lack."""
     faults: list[str] = []
 
     def hold(holds: object, fault: str) -> None:

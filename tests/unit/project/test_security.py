@@ -1,4 +1,4 @@
-"""SECURITY.md: what the functions may do in AWS is what template.yaml grants."""
+"""SECURITY.md names the functions' rights in AWS that template.yaml grants."""
 
 import json
 import re
@@ -16,7 +16,7 @@ OWN = {"dynamodb", "sqs", "events", "logs", "kms", "xray"}
 
 
 def actions(policies: Any) -> Iterator[str]:
-    """Every action that policies grant, whatever the parameters are."""
+    """Yield every action that policies grant, with any parameters."""
     if isinstance(policies, list):
         for item in policies:
             yield from actions(item)
@@ -27,7 +27,7 @@ def actions(policies: Any) -> Iterator[str]:
 
 
 def granted() -> dict[str, set[str]]:
-    """The actions of each function beyond those on the stack's own resources."""
+    """Return the actions of each function beyond those on the stack's own resources."""
     template = Template()
     roles = template.of_type("AWS::IAM::Role")
     return {
@@ -53,7 +53,7 @@ def test_the_actions_of_each_function_are_those_of_the_template() -> None:
 
 
 def secrets(function: str) -> set[str]:
-    """The names of the secrets that a function may read: what follows `:secret:` in the resources of its role."""
+    """Return the names of the secrets that a function may read: the part after `:secret:` in its role's resources."""
     template = Template()
     of = next(
         of for of in template.of_type("AWS::Serverless::Function").values() if of["CodeUri"].endswith(f"/{function}")

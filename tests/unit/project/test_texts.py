@@ -44,7 +44,7 @@ NEEDED = {
 }
 # The calls that make a reason or a problem.
 MAKERS = ("of", "add_reason", "problem")
-# Where sentences stand in answers and decisions.
+# The fields of answers and decisions that are sentences.
 SENTENCES = {
     "notes",
     "timeouts",
@@ -70,7 +70,7 @@ def needed_facts(template: str) -> set[str]:
 
 
 def given_facts() -> Iterator[tuple[str, str, set[str], bool]]:
-    """Yield each reason and problem that the product makes: its kind, its facts, and whether those are all."""
+    """Yield each reason and problem that the product makes: its kind, its facts, and whether these are complete."""
     for path in PRODUCT.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Attribute):
@@ -187,7 +187,7 @@ def test_a_template_is_filled_in(template: str, facts: dict[str, Fact], text: st
 
 
 def plans() -> Iterator[dict[str, Any]]:
-    """Plans in which many rules speak: fences, moves, caps, minima, overshoots, requests without room."""
+    """Yield plans with many rules: fences, moves, caps, minima, overshoots, requests without room."""
     for strategy in STRATEGIES:
         for on_failure in OnFailure:
             policy = numbers(4, 12, strategy, on_failure)
@@ -226,7 +226,7 @@ def test_other_texts_change_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def story() -> list[Any]:
-    """Return what a stack does and answers while a zone fails, nodes are requested, and a pool is invalid."""
+    """Return a stack's events and answers while a zone fails, nodes are requested, and a pool is invalid."""
     stack = Stack(zones((5, 2, 2), running=(2, 2, 2), bounds=[(1, 9)] * 3, machines=()))
     stack.fail("a")
     stack.ask("scale-up", nodes=2, pool="workers", id="r1")

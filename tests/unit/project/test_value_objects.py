@@ -1,4 +1,4 @@
-"""Value objects: the type checker refuses what would change one. Their fields decide about equality and the hash."""
+"""Value objects: the type checker refuses changes. Their fields decide about equality and the hash."""
 
 import pytest
 from mypy import api

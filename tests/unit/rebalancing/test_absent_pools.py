@@ -1,4 +1,4 @@
-"""Absent from one list ends nothing; absent from a second check a minute later is gone."""
+"""A pool that one list lacks stays; one that a second check a minute later also lacks is gone."""
 
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,7 @@ def check_again(stack: Stack, after: timedelta) -> None:
 
 
 def empty_at(stack: Stack, after: timedelta, left: int = 0) -> None:
-    """One check whose list has only the first groups."""
+    """Check with a list that has only the first groups."""
     groups = stack.cluster.groups
     stack.cluster.groups = dict(list(groups.items())[:left])
     check_again(stack, after)
@@ -31,7 +31,7 @@ def fresh() -> Stack:
 
 @pytest.fixture
 def stack() -> Stack:
-    """A cluster whose bounds Evenkeel has written."""
+    """Return a cluster whose bounds Evenkeel has written."""
     stack = fresh()
     stack.settle()
     return stack
@@ -146,7 +146,7 @@ def test_a_chain_of_checks_of_an_absent_pool_ends(stack: Stack) -> None:
 
 
 class TestTwoIncompleteLists:
-    """Two lists confirm each other only if they lack the same, soon after each other, and no good one lies between."""
+    """Two lists confirm each other only if they lack the same groups, are close in time, and none between has them."""
 
     def short_at(self, stack: Stack, after: timedelta, left: int) -> None:
         groups = stack.cluster.groups

@@ -1,4 +1,4 @@
-"""Evenkeel's annotations: property/test_value_properties.py reads what is written; here, their form and bad values."""
+"""The form of Evenkeel's annotations, and bad values. property/test_value_properties.py reads written ones."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Events of Auto Scaling groups: which cluster and group each one reaches, and which ones request a run."""
+"""Events of Auto Scaling groups: the cluster and group that each one reaches, and those that request a run."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -132,7 +132,7 @@ def test_a_cluster_that_has_left_the_place_or_cannot_be_read_gets_no_event(stack
 
 
 def user_agent() -> str:
-    """The user agent that Evenkeel's clients send."""
+    """Return the user agent that Evenkeel's clients send."""
     sent: list[str] = []
 
     def keep(request: AWSPreparedRequest, **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Who reverts the bounds of an Auto Scaling group: CloudTrail's events name the writer, before or after the contest."""
+"""The writers that revert an Auto Scaling group's bounds, named by CloudTrail's events before or after the contest."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -104,7 +104,7 @@ def test_the_writer_of_the_last_hour_is_named() -> None:
 def test_an_event_that_is_late_names_the_writer_of_the_contest() -> None:
     state = contested(GroupState())
     assert note_writer(state, NAMED, NOW + 2 * MINUTE).contest.contested_by == NAMED
-    late = note_writer(state, NAMED, NOW + 9 * MINUTE)  # it came after the contest
+    late = note_writer(state, NAMED, NOW + 9 * MINUTE)  # after the contest
     assert late.contest.contested_by == UNNAMED_BY_AWS
 
 

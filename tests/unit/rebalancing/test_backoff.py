@@ -43,12 +43,12 @@ def fail(state: GroupState, minutes: float, kind: FailureClass = FailureClass.CA
 
 
 def observe(state: GroupState, running: int, minutes: float, fresh: int | None = None) -> GroupState:
-    """A check that found so many nodes, of which ``fresh`` were launched after the last failure (None: not listed)."""
+    """Return the state after a check of so many nodes; ``fresh``: launched since the last failure (None: unlisted)."""
     return observe_running(state, running, fresh, at(minutes), POLICY)
 
 
 def lived(story: str) -> GroupState:
-    """The state after a story: a failure or nodes seen, each with its minute: "fail 0, 3@1, 4@2 fresh 1"."""
+    """Return the state after a story: a failure or running nodes, each with its minute: "fail 0, 3@1, 4@2 fresh 1"."""
     state = GroupState()
     for event in story.split(", "):
         words = event.replace("@", " ").split()
@@ -166,7 +166,7 @@ def test_a_plan_has_only_the_states_that_it_changes() -> None:
 
 
 def test_a_failed_machine_has_come_through_a_backoff_if_it_failed_before_the_one_before_the_present() -> None:
-    """A fenced group may have failed anew only because the machine is late, so its present backoff does not count."""
+    """A fenced group may have failed again only because the machine is late, so its present backoff does not count."""
 
     def lost(state: GroupState, failed_at: datetime) -> int:
         (*ran, new) = machines(group("a", 3, running=2, bounds=(0, 9)), MINUTE).machines or ()

@@ -1,4 +1,4 @@
-"""Balanced, on the examples of its description and on the corners of its steps."""
+"""Balanced, with the examples of its description and the limits of its steps."""
 
 from datetime import timedelta
 
@@ -29,7 +29,7 @@ from tests.parts import replace
 
 
 def burst(maximum: int = 12) -> Played:
-    """A pool that has just been offered its headroom, empty."""
+    """Return an empty pool right after its first bounds."""
     pool = Played(zones((0, 0, 0)), numbers(0, maximum))
     pool.check()
     return pool
@@ -262,7 +262,7 @@ def test_the_minimum_is_shared(groups, policy, fenced, wanted, least, starved) -
 
 
 def test_an_owner_that_refuses_max_0_keeps_the_maxima_within_the_pool_maximum() -> None:
-    """The others' one node each is kept free from the beginning."""
+    """One node of headroom is kept for each other zone from the start."""
     pool = Played(zones((0, 0, 0), least_max=1), numbers(0, 4))
     for _ in range(12):
         pool.check(20)

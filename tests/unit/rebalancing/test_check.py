@@ -1,4 +1,4 @@
-"""Checks write nothing, queue pending changes, and keep clusters that do not answer away from the others."""
+"""Checks write nothing, request runs for pending changes, and separate clusters that do not answer."""
 
 import logging
 from dataclasses import replace
@@ -33,7 +33,7 @@ CLOSED = IncidentChange(change=Change.CLOSED, incident=INVALID)
 
 @pytest.fixture
 def quiet() -> Stack:
-    """A cluster for which there is nothing to do."""
+    """Return a cluster for which there is nothing to do."""
     stack = Stack()
     stack.settle()
     stack.clock.at += 5 * MINUTE
@@ -42,7 +42,7 @@ def quiet() -> Stack:
     return stack
 
 
-SEEN = "save CHECKED"  # all that checks write: when they have seen which clusters, once for a chunk
+SEEN = "save CHECKED"  # the only write of checks: the times and clusters of checks, once for a chunk
 
 
 def writes(stack: Stack) -> list[str]:
@@ -115,7 +115,7 @@ class TestPendingChanges:
         stack.fail("a")
         stack.runs(2)
         stack.queue.requests.clear()
-        while not asked(stack):  # the message for the end of the backoff never comes
+        while not asked(stack):  # the message for the end of the backoff never arrives
             stack.checks()
         assert stack.clock.at - NOW < 10 * MINUTE
 
@@ -324,7 +324,7 @@ class TestChunks:
         summary = chunk.checks(*self.NAMES)
         results = {cluster: chunk.queue.found[id] for id, (cluster, _) in chunk.queue.requests.items()}
         assert results == {
-            "locked": CheckResult.UNSEEN,  # a run has an identity of its own, and may be able to open it
+            "locked": CheckResult.UNSEEN,  # a run has another identity, which may be able to open it
             **dict.fromkeys(("broken", "well-0", "well-1", "well-2")),
             **dict.fromkeys(("dark", "garbage"), CheckResult.SILENT),
         }
@@ -372,7 +372,7 @@ class Dark:
         stack.queue.requests.clear()
 
     def deliver(self) -> None:
-        """Every requested run; then its own checks are due."""
+        """Play every requested run; then the cluster's own checks are due."""
         queue = self.stack.queue
         for id, (cluster, reason) in list(queue.requests.items()):
             del queue.requests[id]
@@ -382,7 +382,7 @@ class Dark:
         queue.checks.clear()
 
     def pass_minutes(self, count: int) -> list[int]:
-        """The minutes in which the cluster is checked, by its chunk and by its own checks when they are due."""
+        """Return the minutes in which the cluster is checked, by its chunk and by its own checks when due."""
         began, asked_at = self.stack.clock.at, []
         for minute in range(count):
             checks = self.stack.cluster.checks
@@ -456,7 +456,7 @@ class TestSilence:
         dark.stack.cluster.unreadable = None
         assert dark.pass_minutes(6)[0] <= 5
         assert dark.stack.store.load("demo").unreachable.is_over  # type: ignore[union-attr]
-        assert sorted(set(dark.pass_minutes(3))) == [0, 1, 2]  # and a run that remembers it as settled
+        assert sorted(set(dark.pass_minutes(3))) == [0, 1, 2]  # and a run that stores it as settled
         assert asked(dark.stack) == []
 
     def test_a_lost_check_of_its_own_is_not_awaited(self, dark: Dark) -> None:

@@ -20,7 +20,7 @@ _TIMEOUT = timedelta(minutes=15)
 
 
 def _put_back(minutes: int, *, theirs: Bounds = Bounds(0, 4)) -> NodeGroup:  # noqa: B008
-    """A group on which Evenkeel published bounds 1 to 8, and another controller wrote its own over them."""
+    """Return a group with Evenkeel's published bounds 1 to 8, which another controller has overwritten."""
     published = PublishedBounds(at=NOW + minutes * MINUTE, bounds=Bounds(1, 8))
     return replace(group("a", 2, bounds=(0, 4)), bounds=theirs, published=published, bounds_by="argocd")
 
@@ -30,7 +30,7 @@ def _observe(group: NodeGroup, state: GroupState, minutes: float) -> GroupState:
 
 
 def _seen(minutes: list[int]) -> GroupState:
-    """The state after bounds were reverted at these minutes; every revert is checked twice and counted once."""
+    """Return the state after bounds were reverted at these minutes. Every revert is checked twice and counted once."""
     state = UNKNOWN
     for minute in minutes:
         for later in (1, 2):

@@ -1,4 +1,4 @@
-"""A decision that is too large for an item of the table is cut; what is left can be read by all who read decisions."""
+"""A decision that is too large for an item of the table is cut; all readers of decisions can read the rest."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ from tests.builders import NOW, group, key, numbers, pool_plan
 
 
 def large_decision(count: int, *, wordy: int = 0) -> dict[str, Any]:
-    """About a pool of so many groups, each with a few reasons; every hundredth is written, every hundredth fails."""
+    """Return the decision about so many groups, each with a few reasons. Every hundredth is written or fails."""
     groups = [group(f"zone-{number:04}", 2, bounds=(0, 9), key=key(f"z{number:04}")) for number in range(count)]
     pool = pool_plan(groups, numbers(3, 10 * count))
     outcomes = {key(f"z{number:04}"): Outcome(Result.WRITTEN) for number in range(0, count, 100)}

@@ -1,4 +1,4 @@
-"""Kubernetes Events in dry run report what would be written, where the record enables them."""
+"""In dry run, Kubernetes Events report the planned writes, if the record enables them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -56,7 +56,7 @@ def test_the_right_to_create_events_is_a_role_of_its_own() -> None:
 
 
 class Api(KubernetesApi):
-    """Keeps what it is to create, and refuses it."""
+    """An API that keeps the objects to create, and refuses them."""
 
     def __init__(self, stack: Stack) -> None:
         self.now = stack.clock.now  # type: ignore[method-assign]

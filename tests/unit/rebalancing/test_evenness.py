@@ -1,4 +1,4 @@
-"""What a plan says of zones that differ while nothing levels them."""
+"""A plan's notes about uneven zones that nothing levels."""
 
 from typing import Any
 

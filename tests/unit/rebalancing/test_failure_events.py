@@ -155,7 +155,7 @@ OWNED = {
         (CAPI, "MachineSet", {"labels": None}, None),  # the exporter found no object
         (CAPI, "MachineSet", OWNED, "workers-a"),
         (CAPI, "Machine", {"labels": {"cluster.x-k8s.io/set-name": "single"}}, "single"),
-        # Cluster API writes a hash in the place of a name that is too long for a label
+        # Cluster API writes a hash instead of a name that is too long for a label
         (CAPI, "Machine", {"labels": {"cluster.x-k8s.io/deployment-name": "hash_ab_z"}}, None),
         (CAPI, "Machine", {"labels": {"cluster.x-k8s.io/deployment-name": "../.."}}, None),
         ("machine.openshift.io/v1beta1", "MachineSet", {"labels": None}, "thing"),
@@ -478,10 +478,10 @@ PLACES = [(name, path) for name, one in EVENTS.items() for path in places(one) i
 
 
 def harmless(given: Any) -> None:
-    """Read and received by a stack with the cluster, it neither raises nor is anything recorded for other groups."""
+    """Receive an event in a stack with the cluster. It raises no error and records nothing for other groups."""
     word = read_event(given, OURS)
     if isinstance(word, Ignored):
-        word.reason.encode()  # what cannot be encoded would fail in the runtime, after everything went well
+        word.reason.encode()  # a text that cannot be encoded would fail later, in the runtime
         return
     if isinstance(word, Failure):
         store = InMemoryStore()

@@ -11,7 +11,7 @@ INTERNAL = MCM.replace("ResourceExhausted", "Internal")
 
 
 CODES = [
-    # AWS, as SDKs, CloudTrail and machine-controller-manager tell it
+    # AWS, in the codes of SDKs, CloudTrail and machine-controller-manager
     ("InsufficientInstanceCapacity", "", "capacity"),
     ("Server.InsufficientInstanceCapacity", "", "capacity"),
     ("Server.InsufficientHostCapacity", "", "capacity"),
@@ -31,7 +31,7 @@ CODES = [
     ("InsufficientFreeAddressesInSubnet", "", "capacity"),
     ("", "There are not enough free addresses in subnet 'subnet-1' to satisfy the request.", "capacity"),
     ("InsufficientAddressCapacity", "", "quota"),
-    # what one instance may have is no quota of the account
+    # limits of one instance are no quotas of the account
     ("Client.PrivateIpAddressLimitExceeded", "", "configuration"),
     ("AttachmentLimitExceeded", "", "configuration"),
     ("SecurityGroupsPerInterfaceLimitExceeded", "", "configuration"),

@@ -13,7 +13,7 @@ POOL_MAX, POOL_MIN = "evenkeel.dev/pool-max", "evenkeel.dev/pool-min"
 
 
 class Small:
-    """A scene whose PoolMaximum, 3, is below its 4 zones, and an operator who has asked for that to be fixed."""
+    """A scene whose PoolMaximum, 3, is below its 4 zones, and an operator who has requested to fix it."""
 
     def __init__(self, owner: str) -> None:
         self.scene = Scene(owner, incident=False, arrived=self._shrink)
@@ -60,7 +60,7 @@ def test_it_is_written_to_its_own_object_alone(small: Small) -> None:
 
 
 def test_it_is_written_once_wherever_the_worker_dies(small: Small) -> None:
-    hows = (How.AFTER, How.LOST)  # to die before a step is to die after the one before
+    hows = (How.AFTER, How.LOST)  # a death before a step is one after the previous step
     assert dying_at_every_step(small.scene, hows, lambda played: wrong(small, played)) == {}
 
 

@@ -1,4 +1,4 @@
-"""The scans that GEP-24 publishes, through ``plan()``: launched nodes in, bounds out, in zone order."""
+"""The scans of GEP-24, by ``plan()``: launched nodes in, bounds out, in zone order."""
 
 import pytest
 

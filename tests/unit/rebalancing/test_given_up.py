@@ -18,7 +18,7 @@ def of_aws(zone: str) -> NodeGroup:
 
 
 def refused(found: NodeGroup, seconds: float) -> NodeGroup:
-    """The group with one more instance, whose newest launch was refused so long after NOW."""
+    """Return the group with one more instance, whose newest launch was refused so long after NOW."""
     (*ran, new) = machines(replace(found, requested=2, running=1), timedelta()).machines or ()
     at = NOW + seconds * SECOND
     failure = MachineFailure(code="InsufficientInstanceCapacity", message="no room", at=at)
@@ -28,7 +28,7 @@ def refused(found: NodeGroup, seconds: float) -> NodeGroup:
 @pytest.mark.parametrize("retried", [0, 40], ids=["refused once", "refused again every 40 s"])
 @pytest.mark.parametrize("second", range(1, SCAN, 7))
 def test_two_minutes_after_a_refusal_are_two_minutes(second: int, retried: int) -> None:
-    """Scans are a minute apart, and a check follows when the plan asks for it."""
+    """Scans are a minute apart, and a check follows when the plan requests it."""
     played = Played([of_aws(zone) for zone in "abc"], numbers(0, 12))
     played.check()
     first_seen, elapsed, scan = None, 0.0, float(SCAN)

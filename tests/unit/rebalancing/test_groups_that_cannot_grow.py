@@ -1,4 +1,4 @@
-"""May Evenkeel write a group, and may the group grow: what each reserves, and what a thaw adds."""
+"""Groups that Evenkeel may not write, or that cannot grow: the room that each reserves, and a thaw's added nodes."""
 
 from datetime import timedelta
 from typing import Any
@@ -45,7 +45,7 @@ SUSPENDED = {"launches_stopped": stated("Launch suspended")}
 
 
 def pool(requested: int = 4, running: int = 4, maximum: int = 10, **fields: Any) -> list[NodeGroup]:
-    """Group a as given, beside two groups of three nodes."""
+    """Return group a as given, and two groups of three nodes."""
     first = group("a", requested, running=running, bounds=(1, maximum), **fields)
     return [first, group("b", 3, bounds=(1, 6)), group("c", 3, bounds=(1, 6))]
 
@@ -168,7 +168,7 @@ class TestLaunchesStopped:
 
 
 def paused(booted: timedelta = MINUTE) -> Played:
-    """A pool whose paused group reserves less than its max, while four machines boot in each other group."""
+    """Return a pool whose paused group reserves less than its max, while four machines boot in each other group."""
     play = played(requested=6, frozen_because=PAUSED)
     play.check()
     first, *others = play.groups
@@ -217,7 +217,7 @@ class TestThaws:
         thaw(play, requested=8, running=8)
         play.policy = numbers(6, 16)
         found = play.check(15)
-        assert sum(requested(found)) == 20  # two above 18 are the thaw's: only two go, of what boots
+        assert sum(requested(found)) == 20  # two above 18 are the thaw's: only two booting ones are removed
 
     def test_a_thaw_into_a_rollout_costs_nothing_elsewhere_either(self) -> None:
         play = paused()

@@ -1,4 +1,4 @@
-"""Instances of Auto Scaling groups that are in service and have no Node: coming until the timeout, then failed."""
+"""Instances of Auto Scaling groups in service without a Node: upcoming until the timeout, then failed."""
 
 from datetime import datetime, timedelta
 
@@ -28,7 +28,7 @@ NAMES = tuple(f"i-{number}" for number in range(8))
 
 
 def member(name: str, instances: tuple[str, ...]) -> NodeGroup:
-    """A group at rest whose instances are in service."""
+    """Return a group at rest whose instances are in service."""
     machines = tuple(Machine(name=one, uid=one, has_node=True, created_at=NOW - 90 * MINUTE) for one in instances)
     there = group(name, len(instances), pool_min=0, pool_max=20)
     return replace(there, key=GroupKey(AUTO_SCALING, "eu-central-1", name), machines=machines)

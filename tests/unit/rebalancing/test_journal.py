@@ -1,4 +1,4 @@
-"""The journal of a pool: written down before the first patch of a plan, closed after the last."""
+"""The journal of a pool: stored before the first patch of a plan, closed after the last."""
 
 from datetime import timedelta
 

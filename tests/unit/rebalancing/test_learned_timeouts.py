@@ -1,4 +1,4 @@
-"""Learned provision timeouts: which order is silent, what is given up counts, and what cannot be counted."""
+"""Learned provision timeouts: silent orders, machines given up, which count, and those that cannot be counted."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -44,7 +44,7 @@ def with_times(state: PoolState, times: Mapping[str, ProvisionTimes]) -> PoolSta
 
 
 class Checked:
-    """A pool of two zones, whose state is stored after each check. Zone b is well."""
+    """A pool of two zones, whose state is stored after each check. Zone b is healthy."""
 
     def __init__(self, times: ProvisionTimes | None = KNOWN, policy: Policy = AUTO) -> None:
         self.policy = policy
@@ -91,7 +91,7 @@ def ordered(count: int, at: timedelta = timedelta(0), name: str = "w") -> list[M
 
 
 def fenced_after(checked: Checked, machines: Sequence[Machine], **fields: Any) -> timedelta:
-    """When the zone is fenced; a check every ten seconds."""
+    """Return when the zone is fenced, with a check every ten seconds."""
     tens = range(6, 6 * 31)
     return next(10 * ten * SECOND for ten in tens if checked.state_at(machines, ten / 6, **fields) is State.FENCED)
 

@@ -15,7 +15,7 @@ from tests.stack import Stack
 
 
 def closed(**fields: Any) -> Stack:
-    """A cluster whose pool was closed by a run that was killed: three zones with max as requested."""
+    """Return a cluster whose pool a killed run closed: three zones with max as requested."""
     stack = Stack(**fields)
     stack.settle()
     for zone in "abc":
@@ -43,7 +43,7 @@ def room(stack: Stack) -> int:
 
 
 def scan(stack: Stack) -> None:
-    """A tick of the schedule, its checks and the runs that they request."""
+    """Play a tick of the schedule, its checks and the runs that they request."""
     stack.clock.at += MINUTE
     stack.queue.checks.clear()
     Scan(store=stack.store, queue=stack.queue, clock=stack.clock, together=lambda tasks: [t() for t in tasks]).tick(
@@ -126,7 +126,7 @@ def test_failed_writes_are_retried_until_it_is_open(fault: Exception) -> None:
     scan(stack)
     assert (room(stack), pool_of(stack).closed_at is None) == (6, False)
     stack.answer_writes(None)
-    for _ in range(6):  # what was refused is tried again after five minutes
+    for _ in range(6):  # refused writes are retried after five minutes
         scan(stack)
     assert (room(stack), pool_of(stack).closed_at) == (12, None)
 

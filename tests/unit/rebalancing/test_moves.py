@@ -1,4 +1,4 @@
-"""Moving stuck replicas: which zone takes them, what is still unplaced, and in which order it is written."""
+"""Moving stuck replicas: the zones that take them, unplaced ones, and the order of writes."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ ALONE = replace(MOVE, autoscaler=False)
 
 
 def moving(nodes: list[int], bounds: list[tuple[int, int]], *, two_objects: bool = False, **fields: Any) -> Stack:
-    """A pool that moves stuck replicas, with two nodes in zone a, which is in backoff, and three in zone b."""
+    """Return a pool that moves stuck replicas, with two nodes in zone a, which is in backoff, and three in zone b."""
     groups = zones(nodes, [2, 3], bounds, two_objects=two_objects)
     stack = Stack(groups, pools=[{**NUMBERS[0], "min": 0, "on_failure": "move"}], **fields)
     stack.store.save_group("demo", key("a"), in_backoff(), None)
@@ -43,7 +43,7 @@ def moving(nodes: list[int], bounds: list[tuple[int, int]], *, two_objects: bool
 
 
 def owing(groups: list[NodeGroup], move: Move, policy: Policy = MOVE, **more: Any) -> PoolPlan:
-    """The plan of a pool with an unfinished move."""
+    """Return the plan of a pool with an unfinished move."""
     id = pool_plan(groups, policy).id
     return pool_plan(groups, policy, adopted={id: PoolState(move=move)}, **more)
 
@@ -103,7 +103,7 @@ class TestTheOrderOfWrites:
 
 
 def after(a: int, b: int, *marked: str, c: int | None = None, older: str | None = None) -> list[NodeGroup]:
-    """Groups of zones a and b (and c), of which some have the mark of the move."""
+    """Return groups of zones a and b (and c), of which some have the mark of the move."""
     requested = {"a": a, "b": b} | ({} if c is None else {"c": c})
     return [group(zone, nodes, move="m" if zone in marked else older) for zone, nodes in requested.items()]
 

@@ -29,7 +29,7 @@ ORDERS = make(Policy, strategy=BALANCED, demand=DemandStage.SCALE_UP, autoscaler
 
 
 def bad(age: timedelta, **fields: Any) -> Node:
-    """A node that is not Ready since it was created."""
+    """Return a node that has never been Ready."""
     born = NOW - age
     fields = {"ready": False, "not_ready_since": born + timedelta(seconds=2), "group": key("a"), **fields}
     return node("n", created_at=born, **fields)
@@ -119,7 +119,7 @@ def test_a_node_is_a_success_once_it_is_ready() -> None:
 
 
 def test_a_probed_zone_has_one_booting_machine_until_its_node_is_ready() -> None:
-    """A node that came too late is none that is awaited."""
+    """A node that joined too late is not awaited."""
     tried = Draft(replace(group("a", 2), never_ready={"n": NOW}), State.PROBING, 2, pool_id=PoolId("", "", "", ""))
     assert replace(tried, machines=MachineCounts(starting=1)).probe == 0
     assert tried.probe == 1

@@ -1,4 +1,4 @@
-"""HyperShift's NodePools: what is read of them, which replicas are ours, and what is pinned."""
+"""HyperShift's NodePools: reading them, Evenkeel's replicas, and pinning."""
 
 import copy
 import json
@@ -46,7 +46,7 @@ def node_pool(zone: str, *, note: str | None = None, cluster: str = "demo", **sp
 
 
 def read(*pools: Object, replicas: int = 2) -> dict[str, GroupObjects]:
-    """The groups of these NodePools, by zone."""
+    """Return the groups of these NodePools, by zone."""
     made = []
     for pool in pools:
         item = copy.deepcopy(objects.cluster_api(pool["metadata"]["name"], replicas))
@@ -182,7 +182,7 @@ def test_a_decision_says_whether_replicas_are_pinned() -> None:
 
 
 def pinnable(zone: str, wanted: int, running: int, *, pinned: bool = False, **fields: Any) -> NodeGroup:
-    """A NodePool of ten nodes at most."""
+    """Return a NodePool of at most ten nodes."""
     bounds = Bounds(0, max(wanted, 0 if pinned else 10))
     one = owned(zone, bounds, requested=wanted)
     key = group(zone, pool="workers").key
@@ -273,7 +273,7 @@ def test_a_copy_of_our_pin_is_frozen(known: dict[Any, PoolState]) -> None:
 
 
 def stack(**fields: Any) -> Stack:
-    """A cluster whose zone a has failed."""
+    """Return a cluster whose zone a has failed."""
     groups = [pinnable(zone, 2, 2) for zone in "abc"]
     found = Stack(groups, node_pool_fence=True, pools=[{"name": "workers", "min": 0, "max": 12}], **fields)
     found.fail("a")
@@ -285,7 +285,7 @@ def stand(found: Stack) -> list[tuple[bool, int, Bounds | None]]:
 
 
 def at_owners(found: Stack) -> None:
-    """What stands at the owners is what was written there."""
+    """Let the owners have the written bounds."""
     for key, one in found.cluster.groups.items():
         if one.owner.numbers is not None and one.bounds is not None:
             scaled = frozenset(

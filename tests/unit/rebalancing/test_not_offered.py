@@ -34,7 +34,7 @@ def set_type(played: Played, name: str) -> None:
 
 
 def given_up() -> Played:
-    """A pool whose zone a was refused a node, which was given up."""
+    """Return a pool whose zone a was refused a node, which was given up."""
     played = pool()
     refuse(played)
     played.check()
@@ -47,7 +47,7 @@ def with_machines(played: Played, zone: str, group: NodeGroup) -> None:
 
 
 def order(played: Played, zone: str = "a", **fields: Any) -> None:
-    """One more node is ordered in the zone, whose machine has these fields."""
+    """Order one more node in the zone, whose machine has these fields."""
     (group,) = [each for each in played.groups if each.identity.zone == zone]
     ordered = replace(group, requested=group.running + 1)
     (*ran, new) = machines(ordered, MINUTE).machines or ()
@@ -129,7 +129,7 @@ def test_a_machine_that_was_ordered_by_hand_and_runs_ends_the_fence() -> None:
 
 
 def with_another_type() -> Played:
-    """A pool whose group was refused, and gets another machine type."""
+    """Return a pool whose group was refused, and gets another machine type."""
     played = given_up()
     set_type(played, "m5")
     assert state_of(played, 60) is State.PROBING
@@ -200,7 +200,7 @@ def test_it_is_no_failure_that_forbids_a_drill_of_another_zone() -> None:
         ("Machine type with name 'n2-standard-4' does not exist in zone 'europe-west1-b'.", True),
         ("InvalidInstanceType.ZoneNotSupported: The specified zone does not support this instancetype.", True),
         ("InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity", False),
-        ("unsupported location for server type", False),  # Hetzner says so where it has only run out of the type
+        ("unsupported location for server type", False),  # Hetzner reports this if it has only run out of the type
         ("SkuNotAvailable: The requested size is currently not available in zone 1", False),
         ("", False),
     ],

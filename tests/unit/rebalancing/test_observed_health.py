@@ -1,4 +1,4 @@
-"""A check finds failures from the machines of each flavour, in the sandbox's worlds behind the real adapter."""
+"""A check finds failures from the machines of each flavour, in the sandbox's worlds with the real adapter."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -71,7 +71,7 @@ class Watched:
             self.cluster.step(self.clock.at)
 
     def wants(self, zone: str, replicas: int) -> None:
-        """Cluster Autoscaler asks for machines, and the controllers try at once."""
+        """Request machines as Cluster Autoscaler, and let the controllers try at once."""
         resource = self.cluster.controllers.resource(self.plural)
         self.cluster.store.scale(resource, self.cluster.namespace, self.names[zone], replicas)
         self.cluster.step(self.clock.at)
@@ -229,7 +229,7 @@ class TestSteadyState:
 
 
 class TestTimeout:
-    """``observe_health`` alone, where minutes need no world."""
+    """``observe_health`` alone, without a world."""
 
     def observe_health(self, checked: NodeGroup, state: GroupState, minute: float) -> GroupState:
         return observe_health(checked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
@@ -246,7 +246,7 @@ class TestTimeout:
     def test_it_ends_fifteen_minutes_after_the_last_node_came(
         self, story: list[tuple[int, int, int]], ends: int
     ) -> None:
-        """The story has minutes, and how many nodes are requested and run."""
+        """The story has minutes, with requested and running nodes."""
         state = UNKNOWN
         for minute, requested, running in story:
             state = self.observe_health(group("a", requested, running=running), state, minute)
@@ -259,14 +259,14 @@ class TestTimeout:
         state = UNKNOWN
         for minute in range(0, 61):
             state = self.observe_health(group("a", 3, running=2), state, minute)
-        assert state.failure.failures == 3  # at 15, 30 and 45 min; the one at 60 falls into the 20 minutes of the third
+        assert state.failure.failures == 3  # at 15, 30 and 45 min; the one at 60 is within the 20 minutes of the third
 
     def test_it_pauses_while_the_group_is_frozen(self) -> None:
         frozen = group("a", 4, running=2, frozen_because=stated("the object is paused"))
         assert self.observe_health(frozen, UNKNOWN, 0) is UNKNOWN
         state = self.observe_health(group("a", 4, running=2), UNKNOWN, 40)
         assert state.failure.failures == 0
-        # Fourteen minutes of waiting, an hour of rolling update, and on it goes: the hour does not count.
+        # Fourteen minutes of waiting, an hour of rolling update, then more waiting: the hour does not count.
         stopped = self.observe_health(frozen, state, 54)
         assert self.observe_health(frozen, stopped, 55) is stopped
         thawed = self.observe_health(group("a", 4, running=2), stopped, 114)
@@ -276,7 +276,7 @@ class TestTimeout:
 
     @staticmethod
     def refused_once(ahead: float = 0, **fields: Any) -> NodeGroup:
-        """A group one of whose machines failed so many minutes after NOW."""
+        """Return a group with a machine that failed so many minutes after NOW."""
         checked = machines(group("a", 3, running=2), MINUTE)
         (*ran, new) = checked.machines or ()
         failure = MachineFailure(code="X", message="", at=NOW + ahead * MINUTE)
@@ -303,7 +303,7 @@ class TestTimeout:
 
 
 class TestHeldFailures:
-    """A quota or a configuration stays the reason as long as the machines say it, however long no node comes."""
+    """A quota or configuration stays the reason as long as the machines report it, however long no node joins."""
 
     @staticmethod
     def failing(code: str, minute: int) -> NodeGroup:
@@ -326,7 +326,7 @@ class TestHeldFailures:
         others = [group("b", 3, bounds=(0, 12)), group("c", 3, bounds=(0, 12))]
         state = ClusterState()
         for minute in range(0, 121):
-            # MCM and CAPA write the failure anew at every try
+            # MCM and CAPA write the failure again at every try
             groups = (self.failing(code, minute - minute % 7), *others)
             found = plan(
                 Observation(groups=groups), state, numbers(0, 12, on_failure=on_failure), NOW + minute * MINUTE
@@ -356,7 +356,7 @@ class TestHeldFailures:
 
 
 class TestSuccess:
-    """What ends a fence before its time: a machine that was launched after the last failure, and runs."""
+    """A running machine that was launched after the last failure ends a fence before its time."""
 
     def check(self, state: GroupState, minute: float, *machines_: Machine, requested: int = 4) -> GroupState:
         running = sum(machine.has_node for machine in machines_)

@@ -18,7 +18,7 @@ from tests.builders import in_backoff, key
 from tests.fakes import FakeCluster, FakeClusters, plenty, record
 
 SECRET = "s3cr3t-t0ken"
-#: every family of what Python and its libraries raise
+#: every family of exceptions of Python and its libraries
 ANY = [
     ValueError(f"Invalid header value b'Bearer {SECRET}'"),
     TypeError(SECRET),
@@ -79,7 +79,7 @@ def test_an_interrupt_is_not_contained() -> None:
 
 @dataclass
 class Slow:
-    """Clusters that use up some seconds when they are opened, and note what was left at each step."""
+    """Clusters that take some seconds at each step, and note the seconds left."""
 
     left: float
     seconds: float

@@ -34,17 +34,17 @@ MAX = ("f:metadata", "f:annotations", f"f:{CLUSTER_API.max_key}")
 
 
 def stack(groups: list[NodeGroup] | None = None, **fields: Any) -> Stack:
-    """A cluster with a MachineAutoscaler for each zone, and a record without numbers."""
+    """Return a cluster with a MachineAutoscaler for each zone, and a record without numbers."""
     return Stack(groups if groups is not None else EVEN, **{"pools": [], **fields})
 
 
 def uneven() -> Stack:
-    """The same, with four nodes in zone a."""
+    """Return the same, with four nodes in zone a."""
     return stack([replace(one, requested=4, running=4) if one.identity.zone == "a" else one for one in EVEN])
 
 
 def set_at_owner(stack: Stack, zone: str, bounds: Bounds) -> None:
-    """Another writer sets the bounds of the owner."""
+    """Set the bounds of the owner as another writer."""
     owner = stack.cluster.groups[key(zone)].owner.numbers
     assert owner is not None
     stack.cluster.change(key(zone), bounds=bounds, copied=bounds, owner=replace(owner, bounds=bounds))
@@ -178,7 +178,7 @@ def test_bounds_of_a_controller_are_frozen_and_checks_remember_it() -> None:
     for one in pool["groups"]:
         assert one["state"] == "frozen"
         assert "its max belongs to flux, which reverts other writes: remove the field from what flux" in one["held"][0]
-    for zone in "ab":  # as a check finds it, which does without managedFields
+    for zone in "ab":  # as in a check, which reads no managedFields
         found.cluster.change(key(zone), bounds_applied_by=None)
     found.queue.requests.clear()
     found.checks()
@@ -201,7 +201,7 @@ def test_replicas_of_a_controller_stay_and_bounds_are_written() -> None:
 
 
 def controlled(item: Object, kind: str = "Cluster", group: str = "provisioning.example.com", **fields: Any) -> Object:
-    """The object with an owner that has made it."""
+    """Return the object with an owner that created it."""
     owner = {"apiVersion": f"{group}/v1", "kind": kind, "name": "blue", "uid": "1", "controller": True, **fields}
     return {**item, "metadata": {**item["metadata"], "namespace": "prod", "ownerReferences": [owner]}}
 

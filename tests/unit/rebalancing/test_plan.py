@@ -1,4 +1,4 @@
-"""A plan as a whole: its reasons, its digest, and what it leaves unchanged."""
+"""A plan as a whole: its reasons, its digest, and groups that it leaves unchanged."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -165,7 +165,7 @@ def test_max_step_does_not_hide_nodes_that_no_zone_may_get() -> None:
 
 
 class TestHalfAList:
-    """No more than half of the groups of the last check, as from a server that answers in halves."""
+    """The list has at most half of the groups of the last check."""
 
     @staticmethod
     def pool() -> Played:
@@ -234,7 +234,7 @@ class TestHalfAList:
         assert state.seen.since == NOW
 
     def test_an_absent_owner_is_as_an_absent_member(self) -> None:
-        """Without the list of owners, a group appears as if nothing of ours stood anywhere."""
+        """Without the list of owners, a group seems to have no bounds of Evenkeel."""
         groups = [owned(zone, Bounds(0, 9)) for zone in "abc"]
         policy = numbers(0, 20)
         first = plan(Observation(groups=tuple(groups)), ClusterState(), policy, NOW)

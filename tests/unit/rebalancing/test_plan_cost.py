@@ -1,4 +1,4 @@
-"""What a plan costs: one plan per pool and check, in instructions that a fixed amount of plain Python bounds."""
+"""The cost of a plan: one per pool and check, in instructions, compared with a fixed amount of plain Python."""
 
 import gc
 import sys
@@ -95,7 +95,7 @@ def test_no_pool_of_random_worlds_is_planned_more_than_three_times_and_few_are_p
     planned = PoolPlanner.plan
 
     def counted(planner: PoolPlanner, pool: AnyPool, given: PoolInput) -> PlannedPool:
-        count[planner, pool.id] += 1  # a check has a planner of its own
+        count[planner, pool.id] += 1  # each check has its own planner
         return planned(planner, pool, given)
 
     monkeypatch.setattr(PoolPlanner, "plan", counted)
@@ -117,7 +117,7 @@ def instructions(work: Callable[[], object]) -> int:
         count += event == "opcode"
         return trace
 
-    work()  # what runs once, such as an import, is no cost of a plan
+    work()  # code that runs once, such as an import, is no cost of a plan
     before = sys.gettrace()
     sys.settrace(trace)
     try:

@@ -22,7 +22,7 @@ from tests.unit.project.test_docs import ROOT, block
 
 
 def decision(**outcomes: Outcome) -> dict[str, Any]:
-    """About a pool whose zone a is fenced, so that its replicas move."""
+    """Return the decision about a pool whose zone a is fenced, so that its replicas move."""
     pool = pool_plan(zones([4, 2, 2], [1, 2, 2]), numbers(3, 12), states={key("a"): in_backoff()})
     tried = {key(zone): outcome for zone, outcome in outcomes.items()}
     return decision_json(pool, id="01A", cluster="blue", at=NOW, reason="scan", dry_run=False, outcomes=tried)

@@ -1,4 +1,4 @@
-"""What an action says where nothing is written: the cluster is in dry run, or a pool of it is."""
+"""Actions report that nothing is written if the cluster or a pool is in dry run."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ def uneven(pool: str, dry_run: bool | None) -> list[NodeGroup]:
 
 
 def stack(cluster: bool, *, workers: bool | None = None, other: bool | None = None) -> Stack:
-    """A cluster in dry run or live; each of its two pools is as the cluster is, or says otherwise."""
+    """Return a cluster in dry run or live. Each of its two pools is as the cluster (None), or has its own setting."""
     groups = [*uneven("workers", workers), *uneven("other", other)]
     return Stack(groups, stack_dry_run=cluster, pools=NUMBERS, converge={"blind": True})
 
@@ -89,7 +89,7 @@ def test_a_fence_is_planned_only_exactly_where_no_group_is_written(
     cluster: bool, workers: bool | None, other: bool | None
 ) -> None:
     found = stack(cluster, workers=workers, other=other)
-    found.settle()  # what is written from now on, the fence asks for
+    found.settle()  # only the fence causes later writes
     before = len(found.cluster.applied)
     answer = found.ask("fence-zone", **FENCE)
     for name in ("workers-a", "other-a"):  # a request that a fenced zone refuses
@@ -102,7 +102,7 @@ def test_a_fence_is_planned_only_exactly_where_no_group_is_written(
 def test_an_unreadable_cluster_is_as_in_its_record() -> None:
     for is_dry in (True, False):
         found = stack(is_dry)
-        found.ask("fence-zone", **FENCE)  # from now on the zone is known
+        found.ask("fence-zone", **FENCE)  # so the zone is known
         found.cluster.unreadable = ClusterUnavailableError("demo: no answer")
         answer = found.ask("fence-zone", **FENCE)
         assert (answer["dryRun"], answer.get("plannedOnly")) == (is_dry, [] if is_dry else None)
@@ -191,7 +191,7 @@ def test_an_agreed_fix_counts_as_written_in_live_pools(
 class TestCommands:
     @pytest.fixture
     def fleet(self, monkeypatch: pytest.MonkeyPatch) -> Stack:
-        """Clusters demo (live), blue and green (in dry run)."""
+        """Return clusters demo (live), blue and green (in dry run)."""
         found = stack(False)
         for name in ("blue", "green"):
             register(found.store, name, dry_run=True, pools=NUMBERS)
@@ -240,7 +240,7 @@ class TestCommands:
 
 
 def _with_pools(dry_run: bool | None, **own: bool) -> Stack:
-    """A cluster whose record has an own setting for some pools."""
+    """Return a cluster whose record has a setting for some pools."""
     pools = [{**entry, **({"dry_run": own[entry["name"]]} if entry["name"] in own else {})} for entry in NUMBERS]
     return Stack([*uneven("workers", None), *uneven("other", None)], dry_run=dry_run, pools=pools)
 

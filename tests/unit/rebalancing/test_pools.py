@@ -1,4 +1,4 @@
-"""The members of a pool, and where its numbers come from."""
+"""The members of a pool, and the origins of its numbers."""
 
 from datetime import timedelta
 from fractions import Fraction
@@ -108,13 +108,13 @@ SIMILAR = make(Policy, strategy=BALANCED, similarity=Similarity())
 
 
 def alike(zone: str, requested: int = 1, *, memory: int = 16, **fields: Any) -> NodeGroup:
-    """A group without a pool label, with nodes of 4 cores and this many GiB."""
+    """Return a group without a pool label, with nodes of 4 cores and this many GiB."""
     template = NodeTemplate(capacity={"cpu": Fraction(4), "memory": Fraction(memory * 2**30)})
     return group(zone, requested, **{"pool": None, "bounds": (0, 4), "template": template, **fields})
 
 
 def members(found: Plan) -> dict[str, list[str]]:
-    """Pool and its groups, by name."""
+    """Return pool -> its groups, by name."""
     return {str(pool.id): [plan.group.key.name for plan in pool.groups] for pool in found.pools}
 
 

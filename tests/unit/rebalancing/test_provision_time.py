@@ -1,4 +1,4 @@
-"""The options of cluster-autoscaler that a group has for itself, such as its provision time."""
+"""A group's own options of cluster-autoscaler, such as its provision time."""
 
 from datetime import timedelta
 
@@ -20,7 +20,7 @@ OPTIONS = (
 
 
 def read(flavour: str = "cluster-api", **annotations: str) -> NodeGroup:
-    """The group of a scalable with these annotations, by the names that its flavour has for them."""
+    """Return the group of a scalable with these annotations, under the flavour's names."""
     states, item = FLAVOURS[flavour], objects.MAKE[flavour](ZONES[0], 1)
     named = {getattr(states.autoscaler, name): value for name, value in annotations.items()}
     item["metadata"].setdefault("annotations", {}).update(named)

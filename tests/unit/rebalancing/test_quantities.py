@@ -1,4 +1,4 @@
-"""Quantities are read as the API server reads them, or refused with what was probably meant."""
+"""Quantities are read as the API server reads them, or refused with the probable correction."""
 
 from decimal import ROUND_UP, Context, Decimal
 from fractions import Fraction
@@ -55,7 +55,7 @@ suffixes = st.one_of(
 
 
 def _by_decimals(sign: str, number: str, suffix: str) -> Decimal:
-    """The same again, in decimals of a thousand places and with another order of steps."""
+    """Return the same amount, calculated in decimals of a thousand places in another order of steps."""
     context = Context(prec=1000)
     amount = Decimal(number)
     if suffix in BINARY_UNITS:

@@ -46,19 +46,19 @@ def two_pools() -> Stack:
 
 
 def shrink_before_growth() -> Stack:
-    """Zone a's max falls from 9 to 4, and only then may those of b and c rise from 2."""
+    """Return a pool in which zone a's max falls from 9 to 4, and only then may those of b and c rise from 2."""
     return Stack(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)]))
 
 
 def outage(**fields: Any) -> Stack:
-    """Zone a has two nodes and two replicas that never became one, and is in backoff."""
+    """Return a pool whose zone a has two nodes and two replicas without a node, and is in backoff."""
     stack = Stack(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3), **fields)
     stack.fail("a")
     return stack
 
 
 def fenced() -> Stack:
-    """All that zone a requests runs, and it is in backoff."""
+    """Return a pool whose zone a is in backoff, and all its requested nodes run."""
     stack = Stack(zones((2, 2, 2), bounds=[(0, 4)] * 3))
     stack.fail("a")
     return stack
@@ -165,7 +165,7 @@ class TestRebalanceWithoutTheTable:
             calls_made = stack.journal.entries
             assert "apply" not in calls_made[calls_made.index("no answer") :]
             assert answered or stack.cluster.checks == 0
-            # the run after it, with the table back, ends where the undisturbed one does
+            # the next run, with the table back, ends in the same state as the undisturbed one
             stack.store.away_from = None
             stack.clock.at += 10 * MINUTE
             stack.run()
@@ -379,11 +379,11 @@ class TestRebalanceFailures:
 
 
 class TestFencesFirst:
-    """Bounds need no marks: in a big outage every fence is published before the first machine is marked."""
+    """Bounds need no marks: in a large outage, every fence is published before the first machine is marked."""
 
     @staticmethod
     def outage() -> tuple[Stack, list[str]]:
-        """Two pools of three zones, of which two each are dead with machines to be marked; and what is written."""
+        """Return two pools of three zones, of which two each are dead with machines to mark; and the list of writes."""
         groups = []
         for pool in ("workers", "others"):
             for found in zones((5, 5, 2), running=(2, 2, 2), bounds=[(0, 9)] * 3):
@@ -471,7 +471,7 @@ class TestDeleteMarks:
 
 
 class TestNoFeedbackLoop:
-    """Two hours of checks, as a queue delivers them, beside another writer or a refusing API server."""
+    """Two hours of checks, as a queue delivers them, with another writer or a refusing API server."""
 
     @staticmethod
     def two_hours(stack: Stack) -> None:
@@ -565,7 +565,7 @@ class TestRenamedPool:
 
 
 class TestOpenMove:
-    """A move that owes replicas survives a check that does not see its groups."""
+    """A move with unplaced replicas survives a check that does not read its groups."""
 
     @pytest.fixture
     def stack(self) -> Stack:
@@ -662,7 +662,7 @@ class TestRebalanceAlways:
             assert new_requested >= min(group.running, group.requested), "a running node would go"
             if what == "scaled":
                 stack.cluster.change(group.key, requested=group.requested + 1)
-            elif what == "lost":  # carried out, and the answer never arrives
+            elif what == "lost":  # written, and the answer is lost
                 stack.answer_writes(None)
                 stack.cluster.apply(patch, "lost", "none")
                 stack.cluster.before_apply = answer
@@ -680,7 +680,7 @@ class TestRebalanceAlways:
                 stack.clock.at += 2 * MINUTE
             stack.store.away_from = None
         stack.answer_writes(None)
-        stack.clock.at += 5 * MINUTE  # what was refused is left alone for so long
+        stack.clock.at += 5 * MINUTE  # refused writes are retried after this time
         stack.runs(4)
         patched = len(stack.cluster.applied)
         stack.run()

@@ -1,4 +1,4 @@
-"""Failure events: what is recorded, what only requests a check, and that no order of events does harm."""
+"""Failure events: those recorded, those that only request a check, in any order."""
 
 import threading
 from collections import Counter
@@ -31,7 +31,7 @@ ADOPTED = PoolId("cluster-api", "default", "", "adopted")  # the pool whose grou
 
 
 def failure(**fields: Any) -> Failure:
-    """A failure of a group in cluster `demo`."""
+    """Return a failure of a group in cluster `demo`."""
     given = {
         "cluster": "demo",
         "namespace": "default",
@@ -72,7 +72,7 @@ class Stack:
         self.record_failure = RecordFailure(store=self.store, queue=self.queue, clock=self.clock)
 
     def checks(self, cluster: str = "demo") -> list[datetime]:
-        """Return when it is checked: at once, as the deduplication id says, or after a delay."""
+        """Return the times of its checks: at once, as the deduplication id says, or after a delay."""
         now = [
             datetime.fromtimestamp(float(id.removeprefix(f"failure-{cluster}-")), UTC)
             for id, (asked, _) in self.queue.requests.items()
@@ -157,7 +157,7 @@ def test_a_check_that_could_not_be_requested_is_requested_by_a_repeat(stack: Sta
     stack.queue.broken = QueueUnavailableError("away")
     with pytest.raises(QueueUnavailableError):
         stack.record_failure(failure())
-    if later is not None:  # another failure in between finds no queue either
+    if later is not None:  # another failure in between cannot reach the queue either
         with pytest.raises(QueueUnavailableError):
             stack.record_failure(failure(occurred_at=later, id="event-2"))
     stack.queue.broken = None
@@ -193,7 +193,7 @@ def test_a_storm_is_checked_at_once_and_every_15_seconds_and_delays_no_other_clu
 
 
 def test_every_failure_is_followed_by_a_check_within_15_seconds(stack: Stack) -> None:
-    """Whatever is outcome, a check of the cluster is due at that moment or later, and within 15 seconds."""
+    """After each event, a check of the cluster is due at that moment or later, within 15 seconds."""
     for number in range(400):
         stack.clock.at += SECOND * (number * 7919 % 23) / 3
         stack.record_failure(failure(name=None, machine="m", id=str(number), occurred_at=stack.clock.at))
@@ -281,7 +281,7 @@ class InStep(InMemoryStore):
 
 @pytest.mark.parametrize("apart", [0 * SECOND, SECOND / 10, SECOND, 4 * MINUTE])
 def test_20_concurrent_failures_of_one_group_are_all_recorded(apart: timedelta) -> None:
-    """However often each is overtaken by the others: all read before any of them writes, in every round anew."""
+    """All read before any of them writes, in every round, so that each is overtaken many times."""
     stack, store = Stack(), InStep(20)
     store._items = stack.store._items
     record_failure = RecordFailure(store=store, queue=stack.queue, clock=stack.clock)
@@ -330,7 +330,7 @@ def test_a_group_with_a_stored_state_is_known(stack: Stack) -> None:
 
 
 def test_a_group_that_a_check_has_found_is_known() -> None:
-    """In dry run, say, or in a pool that stands as we would have it."""
+    """For example in dry run, or in a pool that needs no write."""
     stack = Stack(demo={"pools": [{"name": "found", "backoff": {"initial": 60}}]})
     found = PoolState(seen=MemberSnapshot(since=NOW, requested={str(key("c")): 2}))
     stack.store.save_pool("demo", PoolId("cluster-api", "default", "", "found"), found, None)
@@ -358,7 +358,7 @@ def test_a_failure_from_the_future_counts_as_now(stack: Stack, ahead: timedelta)
 def test_a_failure_far_ahead_is_dated_by_the_api_servers_clock(
     stack: Stack, ahead: timedelta, api_ahead: timedelta
 ) -> None:
-    """Our clock may be slow. Recorded as of it, the fence would be over at once."""
+    """The function's clock may be slow. By its time, the fence would end at once."""
     assert stack.record_failure(failure(occurred_at=NOW + ahead)).result is EventResult.RECORDED
     assert stack.record_failure(failure(occurred_at=NOW + ahead, id="again")).result is EventResult.KNOWN
     assert stack.checks()[0] == NOW
@@ -428,7 +428,7 @@ def test_an_unreadable_record_has_no_names_and_hides_no_other_cluster() -> None:
     assert "record of cluster other" in stack.record_failure(failure(cluster="other")).message
     assert (
         stack.record_failure(called("other", name=None)).result is EventResult.IGNORED
-    )  # nor does it say whose events count
+    )  # nor does it name the accounts whose events count
 
 
 # -- groups and durations
@@ -492,8 +492,8 @@ def recorded_in(order: list[tuple[int, int]], zones: str = "a") -> tuple[Stack, 
 def test_permuted_repeated_and_late_events_give_the_state_of_ordered_ones(
     stream: list[tuple[int, list[int]]], zones: str
 ) -> None:
-    """Each failure is outcome at least once, up to 25 minutes late, in whatever order the delays make of it."""
-    end = 8600  # all is outcome by then, and nothing is forgotten yet
+    """Each failure is reported at least once, up to 25 minutes late, in any resulting order."""
+    end = 8600  # all is reported by then, and nothing is forgotten yet
     ordered = [(happened, happened) for happened in sorted({happened for happened, _ in stream})]
     arrivals = [(happened, happened + delay) for happened, delays in stream for delay in (delays or [0])]
     arrivals.sort(key=lambda one: one[1])
@@ -508,7 +508,7 @@ def test_permuted_repeated_and_late_events_give_the_state_of_ordered_ones(
         assert found.failure.failures == expected.failure.failures
         assert found.failure.last_failure == expected.failure.last_failure
         assert found.failure.backoff_until >= expected.failure.backoff_until
-        assert ends[zone] == sorted(ends[zone])  # and on the way no event has made a backoff shorter
+        assert ends[zone] == sorted(ends[zone])  # and no event in between has shortened a backoff
 
 
 @given(stream=st.lists(st.integers(0, 7000), min_size=1, max_size=8), order=st.randoms())
@@ -521,7 +521,7 @@ def test_every_order_of_one_stream_gives_one_state(stream: list[int], order: Any
 
 
 class TestProof:
-    """What an event shows of the cluster's event source."""
+    """An event proves the cluster's event source."""
 
     @staticmethod
     def proven_at(stack: Stack, cluster: str = "demo") -> datetime | None:

@@ -1,4 +1,4 @@
-"""What happens to replicas: released, taken back, raised."""
+"""Replicas are released, lowered and raised."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -47,7 +47,7 @@ A, B = zones((5, 3), running=(2, 3))
 OVER_A, OVER_B = zones((6, 6), running=(4, 4))
 WITHIN_A, WITHIN_B = zones((6, 4), running=(4, 4))
 NINE_A, NINE_B = zones((5, 5), running=(4, 4))
-WATCHED = {"least_max": 1}  # the owner insists on a max of one
+WATCHED = {"least_max": 1}  # the owner requires a max of at least one
 OVER_QUOTA = MachineFailure(code="VcpuLimitExceeded", message="", at=NOW - timedelta(minutes=3))
 
 
@@ -60,7 +60,7 @@ def failing(kind: FailureClass) -> dict[str, Any]:
 
 
 def aged(group: NodeGroup, *ages: int) -> NodeGroup:
-    """The group with machines of these minutes that have no node."""
+    """Return the group with machines without a node, of these ages in minutes."""
     return machines(group, *minutes(*ages))
 
 
@@ -272,11 +272,11 @@ def test_a_zone_below_its_own_minimum_is_raised_while_the_pool_may_grow() -> Non
 
 
 class TestBesideAnAutoscaler:
-    """By the time that we raise, the autoscaler has ordered again what pods need."""
+    """When Evenkeel raises replicas, the autoscaler has already ordered the pods' nodes again."""
 
     @staticmethod
     def pool(policy: Policy = numbers(6, 12)) -> Played:  # noqa: B008
-        """All of PoolMinimum runs; then zone a loses two machines and is fenced."""
+        """Return a pool with PoolMinimum running, whose zone a then loses two machines and is fenced."""
         pool = Played(zones((2, 2, 2)), policy)
         pool.check()
         pool.groups[0] = replace(pool.groups[0], running=0)
@@ -368,7 +368,7 @@ class TestWhereEvenkeelOrdersForPods:
 
 
 class TestAGroupWhoseNodeCameAfterItsFailure:
-    """It is probing, and takes one node at a time."""
+    """It is probing, and gets one node at a time."""
 
     @staticmethod
     def planned(on_failure: OnFailure, *, proven: bool = True, running: int = 3) -> PoolPlan:
@@ -392,7 +392,7 @@ class TestAGroupWhoseNodeCameAfterItsFailure:
 
 
 class TestMachinesThatFailedForGood:
-    """No controller tries again, so the group releases them after the backoff, and a probe can be ordered."""
+    """No controller retries them, so the group releases them after the backoff, and a probe can be ordered."""
 
     @staticmethod
     def requested(*, pods_read: bool = True, minutes: int = 6, final: bool = True, **settings: Any) -> tuple[int, int]:

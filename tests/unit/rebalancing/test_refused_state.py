@@ -1,4 +1,4 @@
-"""What a table refuses for good is an incident, and a request that is refused is an event."""
+"""A write that the table always refuses is an incident, and a refused request is an event."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Released replicas are ordered once beside an autoscaler: by the autoscaler, or by Evenkeel."""
+"""Released replicas are ordered once, by the autoscaler or by Evenkeel."""
 
 from datetime import timedelta
 from typing import Any
@@ -25,14 +25,14 @@ CLOSES, ORDERS = 40, 50
 
 
 def workload(waiting: int, groups: list[NodeGroup]) -> Workload:
-    """Each node is full, and so many pods wait that fill a node each."""
+    """Return a workload of full nodes, and so many waiting pods that fill a node each."""
     nodes = [node(f"{g.key.name}-{i}", g.identity.zone or "", group=g.key) for g in groups for i in range(g.running)]
     running = [pod(f"on-{each.name}", cpu="4", node=each.name) for each in nodes]
     return Workload(pods=(*running, *pods(waiting, "w", cpu="3")), nodes=tuple(nodes))
 
 
 def released(waiting: int | None = 3, policy: Policy | None = None, **fields: object) -> Played:
-    """A pool right after zone a gave up its three replicas; None: pods are not read."""
+    """Return a pool right after zone a released its three replicas; ``waiting`` None: pods are not read."""
     groups = zones((3, 3, 3), running=(0, 3, 3), template=template(), **fields)
     play = Played(groups, policy or numbers(0, 12), ClusterState(groups={key("a"): in_backoff()}))
     found = play.check()
@@ -52,7 +52,7 @@ def totals(found: PoolPlan) -> tuple[int, int]:
 
 
 def ordered(play: Played) -> int:
-    """The requested nodes once the order for the release is due."""
+    """Return the requested nodes once the order for the release is due."""
     play.check(CLOSES)
     return sum(requested(play.check(ORDERS - CLOSES)))
 
@@ -124,14 +124,14 @@ class TestOrder:
         found = play.check(ORDERS - CLOSES)
         assert sorted(requested(found)) == [0, 4, 5]
         broken = requested(found).index(5)  # 4 awaited, one runs
-        for nodes in (1, 2):  # the second time, what the autoscaler has ordered itself does not count
+        for nodes in (1, 2):  # the second time, the autoscaler's own orders do not count
             play.workload = workload(7 + nodes, play.groups)
             found = play.check(60)
             assert (sum(maxima(found)), maxima(found)[broken]) == (9 + nodes, 5)
             play.groups = [replace(g, requested=g.bounds.max) if g.bounds else g for g in play.groups]
 
     def test_pods_seen_within_a_minute_of_the_order_get_the_rest(self) -> None:
-        play = released(waiting=1)  # of three: the list was not whole, or their scheduler had not tried them
+        play = released(waiting=1)  # of three: the list was incomplete, or their scheduler had not tried them
         assert ordered(play) == 7
         play.check(15)
         play.workload = workload(3, play.groups)
@@ -262,7 +262,7 @@ class TestOrder:
 
 
 def step_by_step(max_step: int, waiting: int = 3) -> Played:
-    """A pool whose released replicas are ordered at most so many at a time; the first part is ordered."""
+    """Return a pool whose released replicas are ordered at most so many at a time; the first part is ordered."""
     policy = numbers(0, 12)
     policy = replace(policy, pools=tuple(replace(rule, max_step=max_step) for rule in policy.pools))
     play = released(waiting, policy)

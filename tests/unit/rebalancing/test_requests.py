@@ -40,7 +40,7 @@ from tests.builders import (
 from tests.parts import make, replace
 from tests.workloads import node, pod
 
-#: the journal of what was begun a minute ago
+#: the id of the move that began a minute ago
 BEGUN = ulid(NOW - MINUTE, b"0123456789")
 ID = PoolId("cluster-api", "default", "", POOL)
 
@@ -248,7 +248,7 @@ class TestRequests:
 
 
 class TestAfterACrash:
-    """A request that was begun is in the pool's journal, and on the groups."""
+    """A request that has begun is in the pool's journal, and on the groups."""
 
     def begun(self, carried: int, steps: dict[str, int], *only: str) -> dict[PoolId, PoolState]:
         move = Move(id=BEGUN, unplaced=carried, request="r", only=only, steps=steps)
@@ -335,7 +335,7 @@ def test_a_preserved_node_is_not_removed() -> None:
 
 
 class TestUnplaceablePods:
-    """Three nodes; the newest, which would go first, runs a pod with a resource claim."""
+    """Three nodes. The newest, which would be removed first, runs a pod with a resource claim."""
 
     def given_back(
         self, nodes: int, *others: ScaleRequest, reads: bool = True, unread: str = "", **fields: Any

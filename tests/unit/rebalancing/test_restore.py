@@ -47,7 +47,7 @@ def owner(request: pytest.FixtureRequest) -> str:
 
 
 def picture(scene: Scene) -> dict[str, Object]:
-    """Everything that Evenkeel may write, without what the server counts and what controllers report."""
+    """Return all objects that Evenkeel may write, without the server's counters and the controllers' status."""
     items = [
         *scene.objects.list(scene.scalables),
         *scene.objects.list("machineautoscalers.autoscaling.openshift.io"),
@@ -69,13 +69,13 @@ def picture(scene: Scene) -> dict[str, Object]:
 
 @cache
 def lived_in(owner: str, bounds: bool) -> tuple[Scene, dict[str, Object]]:
-    """A scene before its incident, to be played again, and a picture of it from before Evenkeel wrote."""
+    """Return a scene before its incident, to be played again, and its objects from before Evenkeel's first write."""
     before: dict[str, Object] = {}
 
     def arrives(scene: Scene) -> None:
         if not bounds:
             for item in scene.objects.list(scene.scalables):
-                # The operator that takes a MachineAutoscaler away takes its bounds and its name off the MachineSet.
+                # The operator that removes a MachineAutoscaler removes its bounds and its name from the MachineSet.
                 theirs = ("node-group-m", "openshift.io/machineautoscaler")
                 gone = {key: None for key in item["metadata"]["annotations"] if any(part in key for part in theirs)}
                 patch = {"metadata": {"annotations": gone}}
@@ -84,10 +84,10 @@ def lived_in(owner: str, bounds: bool) -> tuple[Scene, dict[str, Object]]:
                 scene.objects.delete(
                     "machineautoscalers.autoscaling.openshift.io", scene.namespace, item["metadata"]["name"]
                 )
-            scene.controllers.step(scene.clock.at)  # their operator takes its finalizer off
+            scene.controllers.step(scene.clock.at)  # their operator removes its finalizer
         else:
             for zone in (DEAD, BUSY, IDLE):
-                scene.set_bounds(zone, 0, 9)  # not what Evenkeel would make of it
+                scene.set_bounds(zone, 0, 9)  # other bounds than Evenkeel's
             scene.troubled(Life(at=0))  # the owners' controllers pass them on
         before.update(picture(scene))
 
@@ -95,7 +95,7 @@ def lived_in(owner: str, bounds: bool) -> tuple[Scene, dict[str, Object]]:
 
 
 class Stay:
-    """A scene before its incident, with a picture of the objects from before Evenkeel wrote."""
+    """A scene before its incident, with the objects from before Evenkeel's first write."""
 
     def __init__(self, owner: str, *, bounds: bool = True) -> None:
         made, before = lived_in(owner, bounds)
@@ -114,9 +114,9 @@ class Stay:
         return self.scene.memory.load("demo").control
 
     def not_restored_after_harm(self, paused: Callable[[Any], object]) -> list[str]:
-        """Return the steps of the next run at which a crash leaves something unrestored, also after three more runs."""
+        """Return the steps of the next run at which a crash leaves objects unrestored, also after three more runs."""
         wrong = []
-        for how in (How.AFTER, How.LOST):  # to die before a step is to die after the one before
+        for how in (How.AFTER, How.LOST):  # a death before a step is one after the previous step
             for at, step in harmed_at(steps_of(self.scene), how):
                 played = self.scene.again()
                 played.troubled(Life(at=at, how=how))
@@ -357,7 +357,7 @@ class TestPlans:
 
 
 def _restored(groups: list[NodeGroup], *, move: Move | None = None, fenced: bool = False) -> PoolPlan:
-    """Return what restore plans for the only pool, with ``move`` remembered; fenced: every group is in backoff."""
+    """Return the restore's plan for the only pool, with a stored ``move``; fenced: every group is in backoff."""
     policy = numbers(0, 12)
     stored = {pool_plan(groups, policy).id: PoolState(move=move)}
     state = ClusterState(pools=stored, groups={one.key: in_backoff() for one in groups} if fenced else {})

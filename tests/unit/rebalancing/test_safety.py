@@ -1,4 +1,4 @@
-"""Published bounds are valid under any strategy, and pass no cap on growth."""
+"""Published bounds are valid under any strategy, and exceed no cap on growth."""
 
 from typing import Any
 

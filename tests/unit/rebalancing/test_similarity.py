@@ -19,7 +19,7 @@ def amounts(**quantities: str | int) -> dict[str, Fraction]:
 
 
 def node(cpu: str | int = 1, memory: str | int = 2000, **said: Any) -> NodeTemplate:
-    """A node that keeps nothing back and says so."""
+    """Return a node whose allocatable is its capacity."""
     capacity = amounts(cpu=cpu, memory=memory)
     return NodeTemplate(**{"capacity": capacity, "allocatable": capacity, **said})
 

@@ -1,4 +1,4 @@
-"""A cluster's status is in a ConfigMap where the record asks for it: changes only, and bounded."""
+"""A cluster's status is in a ConfigMap if the record enables it. Only changes are written, within a size limit."""
 
 import json
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The steps of a pool are data, and safety follows everything that decides a number."""
+"""The steps of a pool are data, and safety follows every step that sets a number."""
 
 import ast
 import re
@@ -69,7 +69,7 @@ def test_each_rank_has_a_reason() -> None:
 
 
 def written(path: Path) -> set[str]:
-    """The names among ``requested`` and ``journal_delta`` that a file assigns as attributes of other objects."""
+    """Return the names among ``requested`` and ``journal_delta`` that a file assigns as attributes of other objects."""
     targets = [
         target
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -87,7 +87,7 @@ def test_only_order_give_and_take_write_replicas_and_the_change_of_the_journal()
 
 
 def halves(pool: PoolDraft) -> list[Size]:
-    """A made-up strategy: every zone may have half of PoolMaximum."""
+    """Return the sizes of a test strategy: every zone may have half of PoolMaximum."""
     half = pool.pool.max // 2
     return [Size(0, half, Reason.of(Rule.STRATEGY, strategy="Halves", half=half)) for _ in pool.groups]
 

@@ -1,4 +1,4 @@
-"""Bounds in a Cluster's topology are held without the record's consent, and applied with it."""
+"""Bounds in a Cluster's topology are held unless the record allows writes to it, and then applied."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Groups, zones and clusters whose nodes are not Ready: what is ordered, what stays, and when it ends."""
+"""Groups, zones and clusters whose nodes are not Ready: orders, kept nodes, and the end."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -180,7 +180,7 @@ def test_nodes_of_no_group_and_nodes_that_are_being_deleted_do_not_count() -> No
 
 
 def test_two_nodes_of_one_machine_count_once() -> None:
-    """A machine registered again under another name, and its former node is still listed."""
+    """A machine has registered again under another name, and its former node is still listed."""
     found, nodes = zone("a", 4, 4)
     again = [replace(each, name=f"{each.name}-again", ready=True, not_ready_since=None) for each in nodes[:2]]
     assert states_of(planned([(found, [*nodes, *again]), zone("b", 6)]))[0] is State.HEALTHY

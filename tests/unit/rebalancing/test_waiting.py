@@ -1,4 +1,4 @@
-"""When machines that wait for their node fail, and when they say nothing about their zone."""
+"""Machines that wait for their node: when they fail, and when they do not count for their zone."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ HOUR = 60 * MINUTE
 
 
 class Watched:
-    """A pool that is checked now and then. Nothing that a plan writes is written."""
+    """A pool that is checked at some times. Plans are not written."""
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or numbers(0, 30)
@@ -47,7 +47,7 @@ class Watched:
 
 
 def waiting(zone: str, *ages: timedelta, running: int = 2, **fields: Any) -> NodeGroup:
-    """A group with machines of these ages, at NOW, that have no node."""
+    """Return a group with machines of these ages, at NOW, that have no node."""
     return machines(group(zone, running + len(ages), running=running, bounds=(0, 10), **fields), *ages)
 
 
@@ -172,7 +172,7 @@ class TestUnseen:
     def test_no_pool_is_closed_after_a_pause_and_every_pool_recovers(
         self, ages: list[list[int]], pause: int, seen: bool
     ) -> None:
-        """All zones' machines are old, because Evenkeel was away, or because etcd was restored."""
+        """All zones' machines are old, because Evenkeel did not run, or because etcd was restored."""
         watched = Watched()
         old = [waiting(f"z{i}", *[age * MINUTE for age in found]) for i, found in enumerate(ages)]
         if seen:
@@ -196,7 +196,7 @@ class TestUnseen:
 
 
 class TestStopped:
-    """A frozen group's clock stands, and begins anew when the group is written again."""
+    """A frozen group's clock stops, and begins again when the group may be written again."""
 
     @pytest.mark.parametrize(
         "stops", [{"frozen_because": stated("the object is paused")}, {"launches_stopped": stated("suspended")}]
@@ -222,7 +222,7 @@ def machine(created_at: datetime) -> Machine:
 
 
 class TestRollout:
-    """A rollout is stalled where machines wait in vain, whether or not their status has a known failure."""
+    """A rollout is stalled if machines wait too long, whether or not their status has a known failure."""
 
     @pytest.mark.parametrize(("minutes", "is_stalled"), [(14, False), (15, True)])
     def test_a_silent_machine_stalls_it_at_the_provision_timeout(self, minutes: int, is_stalled: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a plan says of failures: the provider's words, and the reason that can end."""
+"""A plan's texts about failures: the provider's message, and the reason that can end."""
 
 import json
 import unicodedata
@@ -146,7 +146,7 @@ def test_a_message_of_100_kb_is_one_short_line_of_the_plan(tmp_path: Path) -> No
 
 
 def test_a_taint_that_each_new_node_loses_is_named_with_its_field_and_ignored_there(tmp_path: Path) -> None:
-    """Nodes that are tainted to be replaced are like a taint of the pool, as cluster-autoscaler's --startup-taint."""
+    """Nodes that are tainted to be replaced look like a taint of the pool, as cluster-autoscaler's --startup-taint."""
     groups = [described(zone) for zone in ZONES]
     machines = [machine(group, number, node=True) for number, group in enumerate(groups)]
     nodes = [recycled(f"ip-{number}", zone) for number, zone in enumerate(ZONES)]

@@ -57,7 +57,7 @@ def test_on_two_objects_bounds_contain_replicas_after_each_patch(before, after, 
     [
         (Bounds(0, 1), [((0, 4), None)]),  # replicas wait until the owner's controller has copied its bounds
         (Bounds(0, 4), [((0, 4), None), (None, 3)]),
-        (None, [((0, 4), None), (None, 3)]),  # the scalable has no bounds that anything reads
+        (None, [((0, 4), None), (None, 3)]),  # no program reads bounds of this scalable
     ],
 )
 def test_on_two_objects_replicas_rise_only_within_copied_bounds(copied: Bounds | None, expected: list[object]) -> None:
@@ -91,7 +91,7 @@ def test_replicas_that_the_owner_has_not_lowered_are_written() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "fields"),
     [
-        ((5, (0, 6)), (2, (0, 2)), {"journal_delta": -3}),  # its mark stands with the replicas
+        ((5, (0, 6)), (2, (0, 2)), {"journal_delta": -3}),  # its mark is on the object with the replicas
         ((5, (0, 6)), (0, (0, 1)), {}),  # below the least max
         ((5, (0, 6)), (4, (0, 6)), {}),  # the max is more
     ],

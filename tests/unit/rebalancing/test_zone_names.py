@@ -1,4 +1,4 @@
-"""One zone with two names: of the machine API, and of the label of its nodes."""
+"""One zone with two names: in the machine API, and in the label of its nodes."""
 
 from collections.abc import Iterable
 from datetime import timedelta

@@ -15,7 +15,7 @@ from tests.unit.kubernetes.test_read_groups import only
 
 
 def weighed(*weights: int | str) -> list[NodeGroup]:
-    """A zone for each weight; text is a percentage."""
+    """Return a zone for each weight; text is a percentage."""
     return [
         group("abcde"[i], weight=weight) if isinstance(weight, int) else group("abcde"[i], weight_percent=int(weight))
         for i, weight in enumerate(weights)

@@ -31,7 +31,7 @@ ZONE_IDS = {"euc1-az1": "eu-central-1b", "euc1-az2": "eu-central-1c"}
 
 
 def shift(zone: str = "euc1-az1", *, impaired: bool = True, minute: float = 0, **fields: Any) -> ZoneShift:
-    """A report about a zone, so many minutes after NOW."""
+    """Return a report about a zone, so many minutes after NOW."""
     given = {"region": "eu-central-1", "until": None, "by": "arc", "id": f"{zone}-{minute}-{impaired}"}
     return ZoneShift(**{**given, "zone": zone, "impaired": impaired, "at": NOW + minute * MINUTE, **fields})
 
@@ -295,7 +295,7 @@ class TestReportsPerSource:
 
 
 class TestTwoItemsForOneZone:
-    """A record that got its region later: earlier reports are under another key."""
+    """A record that got its region later: earlier reports have another key."""
 
     def test_the_newest_counts(self) -> None:
         stack = Zoned(region="")
@@ -318,7 +318,7 @@ class TestTwoItemsForOneZone:
 
 
 class Fenced:
-    """A cluster of healthy zones, of which one is fenced by hand with a machine on its way, or a refused one."""
+    """A cluster of healthy zones, of which an operator fences one with an upcoming or refused machine."""
 
     def __init__(self, owner: str, on_failure: str, *, refused: bool = False) -> None:
         self.scene = Scene(owner, incident=False, on_failure=on_failure)

@@ -44,7 +44,7 @@ SHOOT = OwnerRef(kind="Shoot", namespace="garden-demo", name="main", uid="shoot"
 
 
 class Seed:
-    """A pool of three zones with one worker, its Shoot, and its stored state, played forward."""
+    """A pool of three zones with one worker, its Shoot and its stored state, over several checks."""
 
     def __init__(self, *replicas: int, maximum: int = 9, minimum: int = 0, policy: Policy = ON) -> None:
         self.zones = "abcdef"[: len(replicas)]
@@ -89,7 +89,7 @@ class Seed:
         return replace(Shoot(ref=SHOOT, workers=(worker,), generation=1), **self.shoot_fields)
 
     def check(self, minutes: float = 0) -> PoolPlan:
-        """Check after so many minutes; the plan is stored, and nothing is written."""
+        """Check after so many minutes. The plan is stored, and nothing is written."""
         self.now += minutes * MINUTE
         groups = self.groups()
         health = {
@@ -117,7 +117,7 @@ class Seed:
         return pool
 
     def write(self, minutes: float = 0, *, dies: str = "") -> int | None:
-        """Check and write, by a run that may die "before" or "after" the patch; return what was written."""
+        """Check and write, by a run that may die "before" or "after" the patch. Return the written maximum."""
         step = self.check(minutes).parts.of(ReliefStep)
         if step is None:
             return None
@@ -137,7 +137,7 @@ class Seed:
         self.running |= counts
 
     def follow(self) -> None:
-        """Gardener carries out the Shoot: its Worker, and the replicas."""
+        """Let Gardener reconcile the Shoot: its Worker, and the replicas."""
         self.copied = self.maximum
         for index, zone in enumerate(self.zones):
             self.replicas[zone] = min(self.replicas[zone], shares(self.copied, len(self.zones))[index])
@@ -152,14 +152,14 @@ class Seed:
 
 
 def notes(pool: PoolPlan) -> list[Rule]:
-    """Return the rules of relief's notes, and of the obstacle where there is one."""
+    """Return the rules of relief's notes, and of the obstacle if any."""
     reported = [note for note in pool.report.notes if note.rule not in (Rule.BOUNDS_UNREAD, Rule.ZONES_DIFFER)]
     assert all(sentence(note) for note in reported)
     return [why.rule if isinstance(why := note.facts.get("why"), Reason) else note.rule for note in reported]
 
 
 def dead_for_long(*replicas: int, zone: str = "a", **fields: Any) -> Seed:
-    """A seed whose zone has been dead for as long as relief waits."""
+    """Return a seed whose zone has been dead for as long as relief waits."""
     seed = Seed(*replicas, **fields)
     seed.outage(zone)
     assert notes(seed.check()) == [Rule.RELIEF_WAITS]
@@ -168,7 +168,7 @@ def dead_for_long(*replicas: int, zone: str = "a", **fields: Any) -> Seed:
 
 
 def relieved() -> Seed:
-    """A seed with a dead zone, whose raised maximum Gardener has carried out."""
+    """Return a seed with a dead zone, whose raised maximum Gardener has reconciled."""
     seed = dead_for_long(1, 3, 3)
     assert seed.write() == 12
     seed.follow()

@@ -28,13 +28,13 @@ NUMBERS = [{"name": name, "min": 1, "max": 8} for name in POOLS]
 
 
 def two_pools(**fields: dict[str, Any]) -> list[NodeGroup]:
-    """Pools workers and other, each in two zones, neither as it should be; fields by the names of groups."""
+    """Return pools workers and other, each in two zones, both of which need writes; fields by the names of groups."""
     made = [group(zone, 2, pool=pool, bounds=(1, 9)) for pool in POOLS for zone in "ab"]
     return [replace(each, **fields.get(each.key.name.replace("-", "_"), {})) for each in made]
 
 
 def document(**fields: Any) -> dict[str, Any]:
-    """A record that leaves dry run to the stack, as a file has it."""
+    """Return a record as in a file, which leaves dry run to the stack."""
     return record(dry_run=None, **fields).model_dump(mode="json", exclude_unset=True)
 
 
@@ -43,7 +43,7 @@ def written_pools(stack: Stack) -> set[str]:
 
 
 class TestPools:
-    """What a pool says of dry run goes before what its cluster is."""
+    """A pool's setting of dry run overrides its cluster's."""
 
     @pytest.mark.parametrize("dry_run", [True, False])
     def test_one_member_decides_for_its_pool_and_the_cluster_for_the_other(self, dry_run: bool) -> None:
@@ -102,7 +102,7 @@ class TestPools:
     def test_a_pool_in_dry_run_is_not_written_wherever_a_run_is_killed(self, dies_at: int) -> None:
         stack = Stack(two_pools(other_a={"dry_run": True}), pools=NUMBERS)
         stack.store.away_from = stack.store.calls + dies_at
-        with suppress(StateUnavailableError):  # it may come too late for this run
+        with suppress(StateUnavailableError):  # it may be too late for this run
             stack.run()
         stack.store.away_from = None
         stack.settle()
@@ -110,7 +110,7 @@ class TestPools:
 
 
 class TestPrecedence:
-    """The record's goes before what actions have said, and that before the stack's."""
+    """The record's setting overrides that of actions, which overrides the stack's."""
 
     @pytest.mark.parametrize("said", [None, True, False])
     @pytest.mark.parametrize("live", [None, True, False])
@@ -164,7 +164,7 @@ class Dry(Stack):
         self.run()
 
     def decide(self, at: Any, bounds: tuple[int, int], result: str = "planned", dry_run: bool = True) -> None:
-        """A decision of that moment, which finds these bounds."""
+        """Store a decision of that time, with these bounds before it."""
         (newest, *_) = [each for each in self.decisions() if "pool" in each]
         pool = json.loads(json.dumps(newest["pool"]))
         for each in pool["groups"]:
@@ -415,7 +415,7 @@ class Fleet:
 
 
 class TestCommands:
-    """`evenkeel readiness`, `live` and `dry-run`, answered by the real use cases."""
+    """`evenkeel readiness`, `live` and `dry-run` with the real use cases."""
 
     @pytest.fixture
     def fleet(self, monkeypatch: pytest.MonkeyPatch) -> Fleet:

@@ -1,4 +1,4 @@
-"""The simulated Auto Scaling API in process, as AWS would do it or worse."""
+"""The simulated Auto Scaling API in process behaves like AWS, or worse."""
 
 import json
 from datetime import timedelta

@@ -19,7 +19,7 @@ SECOND = timedelta(seconds=1)
 
 
 def put(behavior: Behavior, desired: int = 2) -> Stage:
-    """Create a group whose instances run, in an AWS that behaves so from then on."""
+    """Return a stage with a group whose instances run, in an AWS that behaves so from then on."""
     stage = Stage()
     stage.put(NAME, ZONES[0], 0, desired, 9)
     stage.minutes(2)
@@ -108,7 +108,7 @@ class TestReads:
         old = read(stage)
         assert (old["DesiredCapacity"], len(old["Instances"]), "team" in str(old["Tags"])) == (2, 2, False)
         assert stage.numbers(NAME)[1] == 4
-        assert activities(stage)[:2] == ["InProgress"] * 2  # these are not old
+        assert activities(stage)[:2] == ["InProgress"] * 2  # these are not stale
         stage.api.clock.run(2 * SECOND)
         new = read(stage)
         assert (new["DesiredCapacity"], len(new["Instances"]), "team" in str(new["Tags"])) == (4, 4, True)

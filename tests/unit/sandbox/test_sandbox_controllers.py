@@ -23,7 +23,7 @@ CAPI_MARK = {"cluster.x-k8s.io/delete-machine": ""}
 
 
 def machine(name: str, *, age: int = 60, notes: dict[str, str] | None = None, gone: bool = False, **status: Any) -> Any:
-    """A machine that is `age` minutes old at START."""
+    """Return a machine that is `age` minutes old at START."""
     metadata: dict[str, Any] = {
         "name": name,
         "creationTimestamp": rfc3339(START - timedelta(minutes=age)),
@@ -73,7 +73,7 @@ class Scene:
         return item["metadata"]["name"] in names(self.machines())
 
     def scale(self, replicas: int, **duration: float) -> None:
-        """Replicas change, and so much time passes."""
+        """Change replicas, and let time pass."""
         metadata = self.group["metadata"]
         self.store.scale(self.flavour.scalables, metadata["namespace"], metadata["name"], replicas)
         self.run(**duration)
@@ -100,7 +100,7 @@ class Scene:
 
 
 def exhausted(flavour: str, replicas: int = 1, **fields: Any) -> Scene:
-    """These nodes run; one machine more has been wanted for ten seconds where the zone has none left."""
+    """Return a scene with these running nodes, and one more machine requested ten seconds ago in an exhausted zone."""
     scene = Scene(flavour, replicas=replicas, **fields)
     scene.cluster.cloud.exhaust_zone(ZONE)
     scene.scale(replicas + 1, seconds=10)
@@ -108,7 +108,7 @@ def exhausted(flavour: str, replicas: int = 1, **fields: Any) -> Scene:
 
 
 def lame(flavour: str = "gardener", **fields: Any) -> tuple[Scene, Any]:
-    """One node runs; a second machine has been there for half a minute whose node never joins."""
+    """Return a scene with one running node, and a machine half a minute old whose node never joins."""
     scene = Scene(flavour, replicas=1, **fields)
     scene.cluster.cloud.never_join(ZONE, 1)
     scene.scale(2, seconds=30)

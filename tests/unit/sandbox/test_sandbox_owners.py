@@ -18,7 +18,7 @@ A_LOOP = timedelta(seconds=10)
 
 
 class Scene:
-    """One cluster of a kind, without an autoscaler, and handles on its objects."""
+    """One cluster of a kind, without an autoscaler, and methods to change its objects."""
 
     def __init__(self, kind: str, pool: Pool, **more: Any) -> None:
         self.world = World(clusters=[kind], pools={kind: [pool]}, settings=None, **more)
@@ -26,7 +26,7 @@ class Scene:
         self.store = self.cluster.store
 
     def run(self, **duration: float) -> None:
-        """Steps of ten seconds over minutes, of a minute over longer times."""
+        """Play in steps of ten seconds over minutes, of a minute over longer times."""
         span = timedelta(**duration)
         self.world.run(span, every=A_LOOP if span <= timedelta(minutes=10) else timedelta(minutes=1))
 
@@ -73,7 +73,7 @@ class Gardener(Scene):
             self.store.scale(MACHINE_DEPLOYMENTS, self.cluster.namespace, item["metadata"]["name"], count)
 
     def edit_worker(self, **fields: Any) -> None:
-        """The user changes the pool in the Shoot. The whole list, as a merge patch has it."""
+        """Change the pool in the Shoot as its user: the whole list, because it is a merge patch."""
         worker = self.shoot["spec"]["provider"]["workers"][0] | fields
         self.edit_shoot({"provider": {"workers": [worker]}})
 
@@ -82,7 +82,7 @@ class Gardener(Scene):
 
     @property
     def flags(self) -> list[str]:
-        """The --nodes flags of the autoscaler; none where it is not deployed."""
+        """Return the --nodes flags of the autoscaler; none if it is not deployed."""
         found = self.store.list("deployments.apps", fields="metadata.name=cluster-autoscaler")
         arguments = arguments_of(found[0]) if found else ()
         return [item.rpartition(":")[0] for item in arguments or () if item.startswith("--nodes=")]
@@ -169,7 +169,7 @@ class Classy(Scene):
         return group
 
     def entry(self, **fields: Any) -> None:
-        """The only machine deployment of the topology, with other fields; None takes one away."""
+        """Change fields of the topology's only machine deployment; None removes one."""
         (before,) = self.cluster_object["spec"]["topology"]["workers"]["machineDeployments"]
         entry = {key: value for key, value in (before | fields).items() if value is not None}
         patch = {"spec": {"topology": {"workers": {"machineDeployments": [entry]}}}}

@@ -16,7 +16,7 @@ objects = st.dictionaries(keys, values, max_size=4)
 
 
 def without_nulls(value: Any) -> Any:
-    """Objects that hold no null: what a merge patch can express."""
+    """Return a value without nulls, as a merge patch can express it."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return value

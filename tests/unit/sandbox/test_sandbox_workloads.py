@@ -12,7 +12,7 @@ POOL = Pool(name="p", minimum=0, maximum=9)
 
 
 class Scene:
-    """A cluster of one node in each of three zones, with pods of its own."""
+    """A cluster of one node in each of three zones, and its pods."""
 
     def __init__(self, flavour: str = "cluster-api") -> None:
         self.world = World(clusters=[flavour], pools={flavour: [POOL]}, settings=None)
@@ -32,7 +32,7 @@ class Scene:
         self.store.create("poddisruptionbudgets.policy", {"metadata": {"name": name}, "spec": whole})
 
     def change_groups(self, patch: Any) -> None:
-        """Every scalable gets this patch, and half an hour passes."""
+        """Patch every scalable, and let half an hour pass."""
         for item in self.store.list(self.flavour.scalables):
             metadata = item["metadata"]
             self.store.patch(self.flavour.scalables, metadata["namespace"], metadata["name"], patch)

@@ -1,4 +1,4 @@
-"""survive-zones: what a pool keeps, orders and reports, setting by setting."""
+"""survive-zones: a pool's kept nodes, orders and reports, setting by setting."""
 
 from collections import Counter
 from typing import Any
@@ -374,11 +374,11 @@ def test_with_pods_the_reason_why_a_pool_cannot_survive_is_one_line(
     assert not result_of(pool).survives
 
 
-# With converge, and with requests to give nodes back
+# With converge, and with requests to remove nodes
 
 
 def view(pool: PlayedPool, *pods: Pod, **annotations: str) -> Workload:
-    """Every node has a DaemonSet's pod of three cores, and so room for one more core. Annotations are of zone c."""
+    """Return nodes with a DaemonSet's pod of three cores, and so with one free core. Annotations are of zone c."""
     nodes = tuple(replace(each, annotations=annotations if each.name.startswith("c") else {}) for each in pool.nodes())
     agents = (
         replace(pod(f"agent-{each.name}", node=each.name, cpu="3"), owner=Owner("DaemonSet", "agent")) for each in nodes
@@ -440,6 +440,6 @@ def test_the_note_of_a_pool_says_what_is_missing(survival: Survival, text: str) 
 
 
 def test_a_value_that_only_a_newer_release_knows_is_as_if_not_set() -> None:
-    """An observation of a stack with a newer release can have it."""
+    """An observation by a newer release can have it."""
     newer = [replace(each, own={"survive_zones": "2", "spread": "yes"}) for each in zones((3, 3, 3))]
     assert pool_plan(newer, numbers(2, 20)).parts.of(Survival) is None
