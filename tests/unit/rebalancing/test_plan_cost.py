@@ -15,7 +15,7 @@ import pytest
 from bench.oracle import play
 from bench.planning import plan_balanced, plan_worlds, reference_work
 from evenkeel.domain.model.choices import DemandStage, Level, Size
-from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.drafts import PoolDraft, PoolInput
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
@@ -25,7 +25,7 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import Pod, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
-from evenkeel.domain.rebalancing.capability import PlannedPool, PoolInput
+from evenkeel.domain.rebalancing.capability import PlannedPool
 from evenkeel.domain.rebalancing.pool_plan import PoolPlanner
 from tests.builders import NOW, zones
 from tests.parts import make

@@ -35,7 +35,7 @@ def redistribute(pool: PoolDraft) -> None:
     takers = [draft for draft in pool.groups if draft.takes]
     is_doubtful = not any([taker.state is State.HEALTHY for taker in takers])
     # If no healthy group of the pool can take the nodes, another pool gets them for the pods that wait.
-    by_others = pool.release.others_take and is_doubtful
+    by_others = pool.given.others_take and is_doubtful
     moving = _moves(pool) and not by_others
     # Unplaced replicas of an interrupted move are placed first, except replicas above PoolMaximum, which are no longer
     # wanted. The room that frozen groups reserve is not subtracted here. Otherwise the move would lose replicas.
@@ -66,7 +66,7 @@ def _of_no_use(pool: PoolDraft, draft: Draft) -> int:
     check orders one new machine as the probe, if pods wait for it. Machines that are tried again stay, because all of
     them come at once when the zone is well. Released ones would come one by one.
     """
-    return min(draft.stuck, draft.machines.lost) if pool.demand.orders_for_pods else 0
+    return min(draft.stuck, draft.machines.lost) if pool.given.orders_for_pods else 0
 
 
 def _moves(pool: PoolDraft) -> bool:
@@ -75,7 +75,7 @@ def _moves(pool: PoolDraft) -> bool:
     If Evenkeel orders nodes for pods and has read the pods, it releases the replicas: each may have been ordered for a
     pod that only its zone can take. The next check orders the nodes that other zones can use.
     """
-    return pool.pool.settings.on_failure is OnFailure.MOVE and not pool.demand.orders_for_pods
+    return pool.pool.settings.on_failure is OnFailure.MOVE and not pool.given.orders_for_pods
 
 
 def _give_up(pool: PoolDraft, takers: Sequence[Draft], *, is_limited: bool, moving: bool) -> int:
