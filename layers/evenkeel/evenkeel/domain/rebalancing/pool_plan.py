@@ -197,7 +197,7 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "published": draft.bounds.publication,
         "held_until": draft.bounds.held_until,
         "convergence": draft.convergence.state,
-        "held_nodes": state.held_nodes if draft.given.held == state.held_nodes else draft.given.held,
+        "held_nodes": draft.given.held,
         "release": draft.release.stored,
         "orders": state.orders if draft.given.demand is None else draft.given.demand.orders,
         "parts": draft.parts.stored,
