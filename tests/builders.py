@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.choices import OnFailure, Strategy
-from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.drafts import PoolDraft, PoolInput
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import (
     Bounds,
@@ -128,6 +128,7 @@ def drafted(groups: Iterable[NodeGroup], policy: Policy, state: ClusterState | N
         observation=observation,
         groups=assess(pool, state or ClusterState(), NOW),
         snapshot=MemberSnapshot(since=NOW),
+        given=PoolInput(),
     )
 
 

@@ -101,7 +101,7 @@ def test_growth_stays_within_bounds_and_chosen_groups(world: World, wanted: int,
             assert planned.requested <= _cap(planned.group)
             assert planned.bounds.max >= planned.requested
     if any(added.values()):
-        assert sum(planned.requested for planned in pool.groups) <= pool.max
+        assert sum(planned.target for planned in pool.groups) <= pool.max
 
 
 @given(pools(), nodes)
@@ -118,7 +118,7 @@ def test_growth_adds_each_node_to_the_smallest_group(world: World, wanted: int) 
         if planned.state is not State.FROZEN and takers.get(name := planned.group.key.name, 0) <= before[name]
     )
     absent = sum(planned.requested - planned.target for planned in pool.groups)
-    kept = _kept(pool) + insisted if pool.strategy is BALANCED else 0
+    kept = _kept(pool) + (insisted if pool.strategy.reserves else 0) if pool.strategy.adds_up else 0
     for _ in range(wanted):
         open_ones = [name for name, most in takers.items() if sizes[name] < most]
         if not open_ones or sum(sizes.values()) - absent >= pool.max - kept:

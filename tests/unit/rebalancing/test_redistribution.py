@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.drafts import PoolDraft, PoolInput
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.moves import RequestedNodes
@@ -319,7 +319,7 @@ class TestWhereEvenkeelOrdersForPods:
         state = ClusterState(groups={THREE[0].key: in_backoff()})
         policy = replace(numbers(0, 20, on_failure=OnFailure.MOVE), autoscaler=False)
         pool = drafted(THREE, policy, state)
-        pool.demand.orders_for_pods = pods_read
+        pool.given = PoolInput(orders_for_pods=pods_read)
         if request:
             pool.pool = replace(
                 pool.pool, state=PoolState(replicas=ReplicasState(requested_nodes=(RequestedNodes(**request),)))
@@ -404,7 +404,7 @@ class TestMachinesThatFailedForGood:
         policy = replace(numbers(0, 20, **{"on_failure": OnFailure.MOVE, **settings}), autoscaler=False)
         state = ClusterState(groups={group.key: failed})
         pool = drafted((replace(group, machines=tuple(found)),), policy, state)
-        pool.demand.orders_for_pods = pods_read
+        pool.given = PoolInput(orders_for_pods=pods_read)
         redistribute(pool)
         return pool.groups[0].requested, pool.groups[0].room_for_pods
 

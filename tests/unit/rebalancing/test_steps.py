@@ -121,7 +121,7 @@ def test_a_capability_plugs_in_at_named_points() -> None:
     seen: list[tuple[str, int]] = []
 
     def step(pool: PoolDraft) -> None:
-        seen.append(("bounds", len(pool.release.waited_for or ())))
+        seen.append(("bounds", len(pool.given.waited_for or ())))
 
     def answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
         return {id: given._replace(waited_for={"a": 1}) for id, given in inputs.items()}

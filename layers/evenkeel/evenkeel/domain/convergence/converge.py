@@ -109,7 +109,7 @@ def _give(pool: PoolDraft) -> None:
 
     If the machine is not deleted, the next check of that step finds no patch with its id, and tries again.
     """
-    taker, step = pool.convergence.taken_by or (None, None)
+    taker, step = pool.given.taken_by or (None, None)
     if taker is None or not isinstance(step, Deleting) or not step.of_fallback or step.delete_move_id:
         return
     if remove(pool, {step.draining_group: (step.machine,)}):
@@ -342,12 +342,12 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
     """
     if draft.drain_blocked_by is not None:
         return Choice(why=draft.drain_blocked_by)
-    if draft.key in pool.convergence.choices:
-        return pool.convergence.choices[draft.key]
+    if draft.key in pool.given.choices:
+        return pool.given.choices[draft.key]
     pool.convergence.asks[draft.key] = "" if coming is None else coming.key
     # A machine of a fallback needs the view always, because its pods may not fit the pool at all. So does the machine
     # of a pool whose pods decide which nodes must stay.
-    if not pool.pool.settings.converge.blind or pool.demand.pods_decide or holder(pool, draft) is not None:
+    if not pool.pool.settings.converge.blind or pool.given.pods_decide or holder(pool, draft) is not None:
         return Choice(why=pool.observation.workload_unread or Reason.of(Rule.CONVERGE_NO_VIEW))
     if coming is not None:
         return Choice()  # checks list machines only during a step

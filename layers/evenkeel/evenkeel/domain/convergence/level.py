@@ -56,7 +56,7 @@ def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
             pool.bounds.held_until = None  # the zones are level, so the next hold need not wait
         return False
     helps = _helps(pool, minima)
-    pool.demand.asks_idle = helps is None and pool.demand.facts is not None
+    pool.demand.asks_idle = helps is None and pool.given.demand is not None
     if helps is False:
         return False  # no fuller zone has an unneeded node, so the hold is not prolonged
     if rest_ends is not None:

@@ -71,7 +71,7 @@ def other_change(pool: PoolDraft) -> Reason | None:
     """Return a reason if the pool is changing in another way, because the journal stores one change at a time."""
     changes = any(draft.requested != draft.group.requested for draft in pool.groups)
     is_requested = pool.request.current is not None or pool.pool.scale_request is not None
-    is_taken = pool.convergence.taken_by is not None
+    is_taken = pool.given.taken_by is not None
     return Reason.of(Rule.CONVERGE_BEHIND) if pool.moves or is_requested or changes or is_taken else None
 
 
@@ -100,7 +100,7 @@ def goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
     unneeded nodes. So the step starts once the zones have differed for ``IDLE_REMOVED_WITHIN``.
     test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven
     """
-    unneeded = None if pool.demand.facts is None else pool.demand.facts.unneeded
+    unneeded = None if pool.given.demand is None else pool.given.demand.unneeded
     idle = [node for node in unneeded or () if str(node.group) == source.key]
     until = (pool.convergence.state.uneven_since or pool.now) + IDLE_REMOVED_WITHIN
     is_ours = any(node.since is not None for node in idle)

@@ -19,7 +19,7 @@ from evenkeel.domain.demand.orders import (
 )
 from evenkeel.domain.model.choices import DemandStage, Level
 from evenkeel.domain.model.demand import DemandFacts, PoolAdvice, PoolOffer, ScaleDownState
-from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.drafts import PoolDraft, PoolInput
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.observations import Check
@@ -34,7 +34,6 @@ from evenkeel.domain.rebalancing.capability import (
     Planned,
     PlannedPool,
     Point,
-    PoolInput,
 )
 from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.domain.rebalancing.restore import is_restored

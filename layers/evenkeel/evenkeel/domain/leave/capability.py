@@ -9,12 +9,13 @@ from evenkeel.domain.leave.model import Leaving, leaves
 from evenkeel.domain.leave.steps import fence, name_moves, note_progress
 from evenkeel.domain.model.convergence import BUDGET, Starting
 from evenkeel.domain.model.demand import DemandPolicy
+from evenkeel.domain.model.drafts import PoolInput
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.policy import Leave
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import LARGEST_COUNT
-from evenkeel.domain.rebalancing.capability import Capability, Inputs, Planned, Point, PoolInput, Rank
+from evenkeel.domain.rebalancing.capability import Capability, Inputs, Planned, Point, Rank
 from evenkeel.domain.rebalancing.health.states import assess
 
 

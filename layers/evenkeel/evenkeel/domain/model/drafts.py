@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from evenkeel.domain.model.choices import Size
-from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converging, Step
+from evenkeel.domain.model.convergence import NO_CHOICES, Choices, ConvergenceState, Converging, Step
 from evenkeel.domain.model.demand import DemandFacts, KeptEmpty, KeptNodes
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, PoolId, State
@@ -328,14 +328,8 @@ class ReleaseDraft:
     stored: Release | None = None  # the release of an earlier plan, while it is needed
     planned: Release | None = None  # the release of this plan, stored before its writes; None: it releases nothing
     not_reordered: int = 0  # replicas of the stored release that no group has gained since
-    # Key of a group -> number of nodes that pending pods need there. None: pods were not read.
-    waited_for: Mapping[str, int] | None = None
-    pods_unmet: bool = False  # True: pods wait that fit no node of ``waited_for``; False if that is None
-    asks_waiting: bool = False  # True: the plan depends on ``waited_for``, which is None
+    asks_waiting: bool = False  # True: the plan depends on ``PoolInput.waited_for``, which is None
     closed: bool = False  # True: no autoscaler may order in the pool, because Evenkeel orders the released nodes
-    others_take: bool = False  # True: another pool can get nodes for the pods that wait
-    # Key of a group of such a pool -> its requested replicas. Nodes that it gains replace released ones.
-    others_requested: Mapping[str, int] = field(default_factory=dict)
     orders_at: datetime | None = None  # when Evenkeel orders the released nodes; None: already ordered, or not known
     # Key of a group -> number of nodes that an autoscaler may still order there.
     open_for: Mapping[str, int] = field(default_factory=dict)
@@ -360,14 +354,9 @@ class ConvergenceDraft:
     step: Step | None = None  # the step after this plan's patch; None: this plan changes no step
     surge: int = 0  # how many nodes above PoolMaximum an open step may request
     report: Converging | None = None
-    choices: Choices = field(default_factory=dict)  # for each group in an earlier plan's ``asks``: the machine to drain
     # Key of a group whose machine to drain depends on pods -> key of the group that must get a node before the drain.
     # The second key is empty if that node already runs.
     asks: dict[str, str] = field(default_factory=dict)
-    # Key of a group -> the nodes that it holds for the pools of which its pool is a fallback.
-    held: Mapping[str, int] = field(default_factory=dict)
-    # The step of another pool that takes a node of this pool, and that pool; None: there is none.
-    taken_by: tuple[PoolId, Step] | None = None
     # Source and destination of each move that comes in place of leveling, and why none starts. None: zones are leveled.
     moves: Sequence[tuple[Draft, Draft]] | None = None
     waits: Reason | None = None
@@ -378,12 +367,8 @@ class ConvergenceDraft:
 class DemandDraft:
     """The advice of scale-up and scale-down for a pool."""
 
-    facts: DemandFacts | None = None  # None: the plan asked for no advice, or pods were not read
     asks_idle: bool = False  # True: the plan depends on unneeded nodes, but the check did not look for them
-    # True: Evenkeel orders nodes for the pods that this check has read.
-    orders_for_pods: bool = False
     asks_pods: bool = False  # True: the plan depends on pods, and not all were read
-    pods_decide: bool = False  # True: pods decide which nodes of the pool must stay
     # Returns what says which nodes must stay for other reasons than their pods (``domain.demand.guards``).
     guard: Callable[[Any], Any] | None = None
     kept_empty: dict[str, KeptEmpty] = field(default_factory=dict)  # by key of the group: empty nodes that stay for now
@@ -400,6 +385,33 @@ class PartsDraft:
     notes: list[Reason] = field(default_factory=list)  # reasons that need no action
 
 
+_NO_NODES: Mapping[str, int] = {}
+_NO_PARTS = Parts()
+
+
+class PoolInput(NamedTuple):
+    """The input of a pool's plan in addition to the check. None: the value is not known, or was not requested.
+
+    The mappings are by key of the group.
+    """
+
+    request: ScaleRequest | None = None
+    demand: DemandFacts | None = None
+    orders_for_pods: bool = False  # True: Evenkeel orders nodes for the pods that this check has read
+    choices: Choices = NO_CHOICES  # for each group in an earlier plan's ``asks``: the machine to drain
+    waited_for: Mapping[str, int] | None = None  # the nodes that pending pods need; None: pods were not read
+    pods_unmet: bool = False  # True: pods wait that fit no node of ``waited_for``; False if that is None
+    pods_decide: bool = False  # True: pods decide which nodes of the pool must stay
+    keeps_minima: bool = False  # True: published mins are limits where nodes return to another pool
+    others_take: bool = False  # True: another pool can get nodes for the pods that wait
+    # The requested replicas of such pools. Nodes that they gain replace released ones.
+    others_requested: Mapping[str, int] = _NO_NODES
+    held: Mapping[str, int] = _NO_NODES  # the nodes that a group holds for the pools of which its pool is a fallback
+    # The step of another pool that takes a node of this pool, and that pool; None: there is none.
+    taken_by: tuple[PoolId, Step] | None = None
+    parts: Parts = _NO_PARTS  # the inputs of capabilities
+
+
 @dataclass(slots=True)
 class PoolDraft:
     """The unfinished plan of a pool. Each step of the planning changes only this draft."""
@@ -409,6 +421,7 @@ class PoolDraft:
     observation: Observation
     groups: list[Draft]
     snapshot: MemberSnapshot
+    given: PoolInput
     # True: the pool is paused or in dry run. The only write to this pool raises max, so that autoscalers can order.
     opens: bool = False
     request: RequestDraft = field(default_factory=RequestDraft)
@@ -471,14 +484,14 @@ class PoolDraft:
     @property
     def awaited(self) -> Mapping[str, int] | None:
         """Return the number of nodes that pods wait for, by key of the group; None: the numbers are not fully known."""
-        return None if self.demand.facts is None else self.demand.facts.awaited
+        return None if self.given.demand is None else self.given.demand.awaited
 
     @property
     def idle(self) -> Mapping[str, int] | None:
         """Return the number of unneeded nodes by key of the group; None: the check did not look for them."""
-        if self.demand.facts is None or self.demand.facts.unneeded is None:
+        if self.given.demand is None or self.given.demand.unneeded is None:
             return None
-        return Counter(str(node.group) for node in self.demand.facts.unneeded)
+        return Counter(str(node.group) for node in self.given.demand.unneeded)
 
     def problem(self, kind: ProblemKind, **facts: Fact) -> None:
         """Add a problem to report."""

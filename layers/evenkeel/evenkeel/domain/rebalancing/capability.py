@@ -6,21 +6,14 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import NamedTuple
 
-from evenkeel.domain.model.convergence import NO_CHOICES, Choices
-from evenkeel.domain.model.convergence import Step as ConvergeStep
-from evenkeel.domain.model.demand import DemandFacts
-from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.drafts import PoolDraft, PoolInput
 from evenkeel.domain.model.groups import PoolId
-from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Check
-from evenkeel.domain.model.parts import Parts
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Rule
 
 Step = Callable[[PoolDraft], None]
-NO_NODES: Mapping[str, int] = {}
-NO_PARTS = Parts()
 
 
 class Point(Enum):
@@ -47,24 +40,6 @@ class Rank(Enum):
     REQUEST = "Before the reserve, because pods that wait need nodes now."
     RESERVE = "After requests, because their nodes may be those that the reserve needs."
     CONVERGENCE = "Last, because a step only begins in a pool that nothing else changes."
-
-
-class PoolInput(NamedTuple):
-    """The input of a pool's plan in addition to the check. None: the value is not known, or was not requested."""
-
-    request: ScaleRequest | None = None
-    demand: DemandFacts | None = None
-    orders_for_pods: bool = False  # True: Evenkeel orders nodes for the pods that this check has read
-    choices: Choices = NO_CHOICES
-    waited_for: Mapping[str, int] | None = None
-    pods_unmet: bool = False
-    pods_decide: bool = False  # True: pods decide which nodes of the pool must stay
-    keeps_minima: bool = False  # True: published mins are limits where nodes return to another pool
-    others_take: bool = False
-    others_requested: Mapping[str, int] = NO_NODES
-    held: Mapping[str, int] = NO_NODES
-    taken_by: tuple[PoolId, ConvergeStep] | None = None
-    parts: Parts = NO_PARTS
 
 
 class PlannedPool(NamedTuple):

@@ -6,6 +6,7 @@ Capabilities plug in at the points of ``capability.Capability``. The pipeline it
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from evenkeel.domain.model.drafts import PoolInput
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Check
@@ -15,7 +16,7 @@ from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.model.zone_names import with_zone_labels
 from evenkeel.domain.rebalancing.bounds.exact_fences import with_exact_fences
 from evenkeel.domain.rebalancing.bounds.owners import with_write_consent, without_foreign, without_unread
-from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, PoolInput
+from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned
 from evenkeel.domain.rebalancing.health.never_ready import with_never_ready
 from evenkeel.domain.rebalancing.health.observed import changed_states
 from evenkeel.domain.rebalancing.health.provision_times import learn, nodes_by_group

@@ -10,11 +10,10 @@ from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import (
     BoundsDraft,
     ConvergenceDraft,
-    DemandDraft,
     Draft,
     PartsDraft,
     PoolDraft,
-    ReleaseDraft,
+    PoolInput,
     ReplicasDraft,
     RequestDraft,
 )
@@ -38,7 +37,7 @@ from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, rule_of
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import MemberSnapshot, PoolState, ReplicasState, changed
 from evenkeel.domain.rebalancing.bounds.safety import stays_closed
-from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
+from evenkeel.domain.rebalancing.capability import Capability, PlannedPool
 from evenkeel.domain.rebalancing.health.states import assess, without_drill
 from evenkeel.domain.rebalancing.membership.members import FoundMembers, created_again
 from evenkeel.domain.rebalancing.replicas.release import not_reordered
@@ -115,25 +114,12 @@ class PoolPlanner:
             observation=check.observation,
             groups=groups,
             snapshot=snapshot,
+            given=given,
             opens=opens,
             check_at=[now + SECOND_CHECK] if others_changed else [],
             bounds=BoundsDraft(grower=grower),
             request=RequestDraft(current=None if opens else given.request),
-            demand=DemandDraft(
-                facts=given.demand, orders_for_pods=given.orders_for_pods, pods_decide=given.pods_decide
-            ),
-            convergence=ConvergenceDraft(
-                choices=given.choices,
-                state=pool.state.convergence,
-                held=given.held,
-                taken_by=given.taken_by,
-            ),
-            release=ReleaseDraft(
-                waited_for=given.waited_for,
-                pods_unmet=given.pods_unmet,
-                others_take=given.others_take,
-                others_requested=given.others_requested,
-            ),
+            convergence=ConvergenceDraft(state=pool.state.convergence),
             parts=PartsDraft(drafts=Parts(given.parts), stored=Parts(pool.state.parts)),
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
@@ -186,7 +172,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         plan.convergence = ConvergencePlan(
             step=convergence.step, report=convergence.report, asks=convergence.asks, gives_to=convergence.gives_to
         )
-    if demand.asks_idle or demand.facts is not None:
+    if demand.asks_idle or draft.given.demand is not None:
         plan.demand = DemandPlan(asks_idle=demand.asks_idle, orders=_orders_after(draft))
     if draft.release.stored or draft.release.planned or draft.release.asks_waiting:
         plan.release = _release(draft)
@@ -211,9 +197,9 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "published": draft.bounds.publication,
         "held_until": draft.bounds.held_until,
         "convergence": draft.convergence.state,
-        "held_nodes": state.held_nodes if draft.convergence.held == state.held_nodes else draft.convergence.held,
+        "held_nodes": draft.given.held,
         "release": draft.release.stored,
-        "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
+        "orders": state.orders if draft.given.demand is None else draft.given.demand.orders,
         "parts": draft.parts.stored,
         "replicas": _replicas_after(draft, state.replicas),
     }
@@ -257,10 +243,8 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
     managers = [group.owner.managed_by for group in pool.groups if group.owner.managed_by is not None]
     notes += [note for number, note in enumerate(managers) if note not in managers[:number]]
     notes += draft.parts.notes
-    if draft.convergence.held:
-        notes.append(
-            Reason.of(Rule.HOLDS_NODES, nodes=sum(draft.convergence.held.values()), pool=pool.first_pools[0].name)
-        )
+    if draft.given.held:
+        notes.append(Reason.of(Rule.HOLDS_NODES, nodes=sum(draft.given.held.values()), pool=pool.first_pools[0].name))
     notes += [note for note in (thaw_note(draft), _unevenness(draft)) if note is not None]
     return tuple(notes)
 
@@ -314,7 +298,7 @@ def _closes(draft: PoolDraft) -> bool:
 def _orders_after(draft: PoolDraft) -> Mapping[str, PastOrder] | None:
     request = draft.request.current
     is_order = request is not None and request.id == FOR_PODS and request.nodes > 0
-    return draft.demand.facts.orders_after if is_order and draft.demand.facts is not None else None
+    return draft.given.demand.orders_after if is_order and draft.given.demand is not None else None
 
 
 def _left_alone(pool: AnyPool, drafts: list[Draft], rule: Rule) -> PoolPlan:

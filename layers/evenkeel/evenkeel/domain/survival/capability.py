@@ -12,12 +12,13 @@ from evenkeel.domain.demand.capability import offers_of
 from evenkeel.domain.demand.offers import with_coming, with_deleting
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import DemandPolicy, KeptNodes, PoolOffer
+from evenkeel.domain.model.drafts import PoolInput
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.rebalancing.capability import Capability, Inputs, Planned, Point, PoolInput, Rank
+from evenkeel.domain.rebalancing.capability import Capability, Inputs, Planned, Point, Rank
 from evenkeel.domain.survival.minimum import order_to_survive, report_survival, set_survival_minima
 from evenkeel.domain.survival.model import HeldNodes, Survival, SurvivalFacts
 from evenkeel.domain.survival.setting import has_to_survive

@@ -51,7 +51,7 @@ def _causes(pool: PoolDraft, lacks: Mapping[str, int], raised: Mapping[str, int]
         zones.setdefault(draft.group.identity.zone, []).append(draft)
     for drafts in zones.values():
         draft = max(drafts, key=lambda draft: lacks[draft.key])
-        is_needless = pool.demand.pods_decide and not lacks[draft.key]  # the pods need a node in other zones
+        is_needless = pool.given.pods_decide and not lacks[draft.key]  # the pods need a node in other zones
         if not is_needless and not any(draft.key in raised for draft in drafts):
             yield _no_node_in(draft, _obstacle(pool, draft, lacks[draft.key]))
 

@@ -30,12 +30,13 @@ def redistribute(pool: PoolDraft) -> None:
     """
     unplaced = pool.pool.unplaced
     failing = [draft for draft in pool.groups if draft.state is State.FENCED or draft.machines.lost]
-    if not unplaced and not any([_lost(pool, draft) for draft in failing]):
+    losing = [(draft, lost) for draft in failing if (lost := _lost(pool, draft))]
+    if not unplaced and not losing:
         return
     takers = [draft for draft in pool.groups if draft.takes]
     is_doubtful = not any([taker.state is State.HEALTHY for taker in takers])
     # If no healthy group of the pool can take the nodes, another pool gets them for the pods that wait.
-    by_others = pool.release.others_take and is_doubtful
+    by_others = pool.given.others_take and is_doubtful
     moving = _moves(pool) and not by_others
     # Unplaced replicas of an interrupted move are placed first, except replicas above PoolMaximum, which are no longer
     # wanted. The room that frozen groups reserve is not subtracted here. Otherwise the move would lose replicas.
@@ -46,7 +47,7 @@ def redistribute(pool: PoolDraft) -> None:
     # A move lowers groups by no more replicas than the takers have room for. So does a release while no taker is
     # healthy, unless another pool takes the nodes.
     is_limited = not by_others and (moving or is_doubtful)
-    released = _give_up(pool, takers, is_limited=is_limited, moving=moving)
+    released = _give_up(pool, losing, takers, is_limited=is_limited, moving=moving)
     if pool.pool.settings.on_failure is OnFailure.RELEASE:
         remember_release(pool, released)
     if moving:
@@ -66,7 +67,7 @@ def _of_no_use(pool: PoolDraft, draft: Draft) -> int:
     check orders one new machine as the probe, if pods wait for it. Machines that are tried again stay, because all of
     them come at once when the zone is well. Released ones would come one by one.
     """
-    return min(draft.stuck, draft.machines.lost) if pool.demand.orders_for_pods else 0
+    return min(draft.stuck, draft.machines.lost) if pool.given.orders_for_pods else 0
 
 
 def _moves(pool: PoolDraft) -> bool:
@@ -75,18 +76,19 @@ def _moves(pool: PoolDraft) -> bool:
     If Evenkeel orders nodes for pods and has read the pods, it releases the replicas: each may have been ordered for a
     pod that only its zone can take. The next check orders the nodes that other zones can use.
     """
-    return pool.pool.settings.on_failure is OnFailure.MOVE and not pool.demand.orders_for_pods
+    return pool.pool.settings.on_failure is OnFailure.MOVE and not pool.given.orders_for_pods
 
 
-def _give_up(pool: PoolDraft, takers: Sequence[Draft], *, is_limited: bool, moving: bool) -> int:
+def _give_up(
+    pool: PoolDraft, losing: Sequence[tuple[Draft, int]], takers: Sequence[Draft], *, is_limited: bool, moving: bool
+) -> int:
     """Lower groups by lost replicas; if ``is_limited``, by at most those of no use and as many as the takers take.
 
     Nodes of a scale request move first. Return the number of the others.
     """
     released = taken = 0
-    for draft in pool.groups:
-        lost = _lost(pool, draft)
-        if not lost or _all_stay(pool, draft):
+    for draft, lost in losing:
+        if _all_stay(pool, draft):
             continue
         of_no_use = _of_no_use(pool, draft)
         room = sum(taker.takes for taker in takers) - (taken if is_limited else 0)

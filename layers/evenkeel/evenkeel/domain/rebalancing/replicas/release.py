@@ -75,7 +75,7 @@ def remember_release(pool: PoolDraft, replicas: int) -> None:
     if not replicas or not pool.pool.settings.autoscaler:
         return
     requested = {draft.key: min(draft.requested, draft.group.requested) for draft in pool.groups}
-    requested = {**pool.release.others_requested, **requested}
+    requested = {**pool.given.others_requested, **requested}
     pool.release.planned = Release(at=pool.now, replicas=pool.release.not_reordered + replicas, requested=requested)
     pool.release.stored, pool.release.not_reordered = None, 0
 
@@ -97,10 +97,10 @@ def order_released(pool: PoolDraft) -> None:
     pool.check_at.append(release.at + RELEASE_KEPT)
     if pool.now < _closes_at(pool, release):
         pool.check_at.append(_closes_at(pool, release))
-    elif pool.release.waited_for is None:
+    elif pool.given.waited_for is None:
         pool.release.asks_waiting = True
-    elif not any(pool.release.waited_for.values()):
-        if not pool.release.pods_unmet or any(draft.takes for draft in pool.groups):
+    elif not any(pool.given.waited_for.values()):
+        if not pool.given.pods_unmet or any(draft.takes for draft in pool.groups):
             _without_pods(pool, release)
         else:  # the pods wait until a group can get a node
             pool.release.stored = replace(release, idle_since=None)
@@ -111,11 +111,11 @@ def order_released(pool: PoolDraft) -> None:
         closed_since = _closed_since(pool)
         if release.ordered and _was_interrupted(pool):
             # An earlier run ended after it had widened the bounds, and before it ordered nodes.
-            _order(pool, pool.release.waited_for, pool.now)
+            _order(pool, pool.given.waited_for, pool.now)
         elif closed_since is not None:
             _order(
                 pool,
-                pool.release.waited_for,
+                pool.given.waited_for,
                 max(_orders_at(pool, release), closed_since + pool.pool.autoscaler_reads),
             )
         else:  # this plan closes the bounds, and a later check orders the nodes
@@ -128,8 +128,8 @@ def _open_for_others(pool: PoolDraft) -> None:
     The autoscaler does not count machines that it did not order itself (clusterstate.go:1126-1139), so only max limits
     its orders.
     """
-    pool.release.asks_waiting = pool.release.waited_for is None
-    pool.release.open_for = pool.release.waited_for or {}
+    pool.release.asks_waiting = pool.given.waited_for is None
+    pool.release.open_for = pool.given.waited_for or {}
     pool.check_at.append(pool.now + SECOND_CHECK_AFTER)
 
 
@@ -171,7 +171,7 @@ def not_reordered(pool: PoolDraft) -> tuple[int, datetime | None]:
 
 def _not_reordered(pool: PoolDraft, release: Release, requested: Mapping[str, int]) -> int:
     """Return how many released replicas neither the pool nor others for it have requested again."""
-    others = pool.release.others_requested
+    others = pool.given.others_requested
     known = {key: nodes for key, nodes in others.items() if key in release.requested}
     return release.not_reordered({**known, **requested})
 

@@ -185,7 +185,7 @@ def _minima(pool: PoolDraft) -> dict[str, int]:
     instead, because a raised min is only for autoscalers, and ``pool.request.kept`` is more exact.
     """
     is_level_held = held_until(pool.pool.state.held_until, pool.now) is not None
-    if is_level_held or pool.demand.pods_decide:
+    if is_level_held or pool.given.pods_decide:
         sizes = zip(pool.groups, pool.pool.settings.strategy.size(pool), strict=True)
         minima = {draft.key: draft.kept(size.min) for draft, size in sizes}
     else:
