@@ -120,8 +120,7 @@ class GroupPaths:
 
     zones: tuple[Path, ...]
     clusters: tuple[Path, ...] = ()
-    pool_label: str | None = None
-    pools: tuple[Path, ...] = ()  # further paths of the pool's name, besides the label
+    pool_label: str | None = None  # a label of the scalable or of its nodes
 
 
 @dataclass(frozen=True, kw_only=True)
