@@ -16,7 +16,7 @@ from evenkeel.adapters.kubernetes.owners.worker import SHOOT
 from evenkeel.adapters.kubernetes.read.dedupe import counted_once
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.read.machines import (
-    by_scalable,
+    ScalableId,
     nodes_of,
     scalable_of,
     scalables_of,
@@ -239,7 +239,10 @@ def _complete(
 ) -> Iterable[NodeGroup]:
     """Return the groups with node templates and machines from the files. Add the groups' nodes to ``nodes``."""
     machines = [machine for _, machine in objects.machines.get(flavour.name, ())]
-    owned = by_scalable(flavour, machines)
+    owned: dict[ScalableId, list[MachineObject]] = {}
+    for machine in machines:
+        for scalable in scalables_of(flavour, machine):
+            owned.setdefault(scalable, []).append(machine)
     for number, member in enumerate(members) if machines else ():
         items = owned.get(scalable_of(member.group), ())
         group = with_machines(member.group, [item.read(flavour.machines.mark, now) for item in items])

@@ -338,6 +338,16 @@ class TestObserving:
         (found,) = stage.observe().values()
         assert (found.identity.kind, found.requested) == ("MachineSet", 2)
 
+    def test_a_machine_counts_once_where_a_machine_set_without_a_deployment_is_near(self, stage: Stage) -> None:
+        """Gardener's machines have no label of their MachineSet, so Evenkeel lists all machines for such a group."""
+        deployment, other, *_ = three("gardener", (3, 2, 0), (1, 0, 0))
+        stage.put(deployment, {**other, "kind": "MachineSet"}, machine(deployment, 1, node=True))
+        found = stage.observe().values()
+        assert [(group.identity.kind, len(group.machines or ())) for group in found] == [
+            ("MachineDeployment", 1),
+            ("MachineSet", 0),
+        ]
+
     def test_discovery_strings_of_the_record_choose_the_groups_of_all_namespaces(self, stage: Stage) -> None:
         stage.register(discovery=["clusterapi:evenkeel.dev/pool=workers"], namespaces=[])
         stage.put(*three("cluster-api", (1, 1, 1)), objects.cluster_api(ZONES[0], 1, pool="others"))

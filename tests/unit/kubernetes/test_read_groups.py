@@ -17,7 +17,7 @@ from evenkeel.adapters.kubernetes.owners.base import BoundKeys
 from evenkeel.adapters.kubernetes.owners.cluster_topology import ClusterTopology
 from evenkeel.adapters.kubernetes.owners.worker import Worker
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
-from evenkeel.adapters.kubernetes.read.machines import by_scalable, scalable_of, with_autoscaler_status, with_machines
+from evenkeel.adapters.kubernetes.read.machines import scalable_of, scalables_of, with_autoscaler_status, with_machines
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup
 from evenkeel.domain.model.reasons import Rule
@@ -460,11 +460,10 @@ class TestMachines:
     def test_a_machine_belongs_to_the_group_that_its_label_names_and_to_no_other(self, flavour: str) -> None:
         found = read(flavour, *(objects.MAKE[flavour](zone, 1) for zone in ZONES)).values()
         one = machine(objects.MAKE[flavour](ZONES[1], 1), 1, node=True)
-        mine = {**one, "metadata": {**one["metadata"], "namespace": "demo"}}
-        elsewhere = {**one, "metadata": {**one["metadata"], "namespace": "other"}}
-        machines = [FLAVOURS[flavour].machines.read(item) for item in (mine, elsewhere)]
-        owned = by_scalable(FLAVOURS[flavour], machines)
-        assert [owned.get(scalable_of(group.group), []) for group in found] == [[], machines[:1], []]
+        for namespace, owned in (("demo", [False, True, False]), ("other", [False, False, False])):
+            item = {**one, "metadata": {**one["metadata"], "namespace": namespace}}
+            scalables = scalables_of(FLAVOURS[flavour], FLAVOURS[flavour].machines.read(item))
+            assert [scalable_of(group.group) in scalables for group in found] == owned
 
     def test_a_machine_that_is_going_does_not_run_any_more(self) -> None:
         item = objects.cluster_api(ZONES[0], 2, 0)

@@ -83,13 +83,9 @@ class MachineObject(Fields, frozen=True):
 
     def _zone(self) -> str | None:
         """Return the zone: from the failure domain or OpenShift's label, else from the provider id."""
-        for zone in (
-            self.spec.failure_domain,
-            self.status.failure_domain,
-            self.metadata.labels.get(_OPENSHIFT_ZONE_LABEL),
-        ):
-            if isinstance(zone, str) and zone:
-                return zone
+        zone = self.spec.failure_domain or self.status.failure_domain or self.metadata.labels.get(_OPENSHIFT_ZONE_LABEL)
+        if isinstance(zone, str) and zone:
+            return zone
         instance = _PROVIDER_ID.fullmatch(self.spec.provider_id)
         return instance["zone"] if instance else None
 
@@ -133,12 +129,15 @@ class Condition(Fields, frozen=True):
     last_transition_time: Time = None
 
 
-def first_condition(conditions: Iterable[Condition], type: str) -> Condition | None:
-    """Return the first condition of that type."""
+_NO_CONDITION = Condition()
+
+
+def first_condition(conditions: Iterable[Condition], type: str) -> Condition:
+    """Return the first condition of that type; one without a status where there is none."""
     for condition in conditions:
         if condition.type == type:
             return condition
-    return None
+    return _NO_CONDITION
 
 
 class _NodeReference(Fields, frozen=True):
@@ -157,28 +156,32 @@ class MachineWithPhase(MachineObject, frozen=True):
 
     status: StatusWithPhase = StatusWithPhase()
 
-    def shared_fields(self, mark: DeleteMark) -> dict[str, Any]:
-        """Return those fields of ``Machine`` that are the same in both APIs."""
-        status, facts = self.status, super().shared_fields(mark)
-        health = first_condition(status.conditions, "NodeHealthy")
-        facts["has_node"] = status.node_ref.name is not None
-        facts["ready"] = health is None or health.status != "False"
-        # A machine has the phase Running from its node's registration on. ``lastUpdated`` is the time when the phase
-        # last changed (cluster-api internal/controllers/machine; OpenShift machine-api-operator
-        # pkg/controller/machine/controller.go, updateStatus).
-        if facts["has_node"] and status.phase == "Running":
-            facts["joined_at"] = moment_of(status.last_updated)
-        return facts
-
-    def failure_fields(self, failure: MachineFailure | None, *, for_good: bool) -> dict[str, Any]:
-        """Return the fields of ``Machine`` about the failure that the status reports.
+    def read(self, mark: DeleteMark, now: datetime) -> Machine:  # noqa: ARG002
+        """Return the machine.
 
         While the machine's controller still launches it, a text without a known cause is no failure: hosts that are
         made on demand take their time, so the provision timeout decides.
         """
-        if failure is None or (self.status.phase in _LAUNCHING and class_of(failure).is_vague):
-            return {}
-        return {"failure": failure, "failed_for_good": for_good}
+        status, (launched_at, failure, for_good) = self.status, self.launch()
+        has_node = status.node_ref.name is not None
+        if failure is not None and status.phase in _LAUNCHING and class_of(failure).is_vague:
+            failure = None
+        return Machine(
+            **self.shared_fields(mark),
+            has_node=has_node,
+            ready=first_condition(status.conditions, "NodeHealthy").status != "False",
+            launched_at=launched_at,
+            # A machine has the phase Running from its node's registration on. ``lastUpdated`` is the time when the
+            # phase last changed (cluster-api internal/controllers/machine; OpenShift machine-api-operator
+            # pkg/controller/machine/controller.go, updateStatus).
+            joined_at=moment_of(status.last_updated) if has_node and status.phase == "Running" else None,
+            failure=failure,
+            failed_for_good=failure is not None and for_good,
+        )
+
+    def launch(self) -> tuple[datetime | None, MachineFailure | None, bool]:
+        """Return when the machine was launched, its failure, and whether no controller tries to launch it again."""
+        raise NotImplementedError
 
     def node_names(self) -> list[str]:
         """Return the names and the provider id that identify the machine's node."""

@@ -219,4 +219,5 @@ class Scalable(NamedTuple):
     parent: Object | None  # the Cluster object of that cluster; None: not listed
     labels: Mapping[str, str]
     annotations: Mapping[str, Any]
+    node_labels: Mapping[str, Any]  # the labels that its nodes get
     sets: Sequence[Object]  # the MachineSets of a MachineDeployment

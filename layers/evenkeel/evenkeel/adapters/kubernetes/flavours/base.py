@@ -61,6 +61,15 @@ class Machines:
         """Return the fields of a machine. A field with a value of a wrong type is logged, and counts as missing."""
         return read_fields(self.shape, item)
 
+    def scalable_of(self, machine: MachineObject, kind: str) -> str | None:
+        """Return the name of the machine's scalable of this kind: from the machine's label, else of its controller."""
+        label = self.labels.get(kind)
+        if label is not None:
+            name = machine.metadata.labels.get(label)
+            return name if isinstance(name, str) else None
+        controller = machine.controller()
+        return controller.name if controller is not None and controller.kind == kind else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Autoscaler:
@@ -111,8 +120,7 @@ class GroupPaths:
 
     zones: tuple[Path, ...]
     clusters: tuple[Path, ...] = ()
-    pool_label: str | None = None
-    pools: tuple[Path, ...] = ()  # further paths of the pool's name, besides the label
+    pool_label: str | None = None  # a label of the scalable or of its nodes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
 from evenkeel.adapters.kubernetes.owners.rancher import RancherMachinePool, managed_by_rancher
 from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.failures import FailureClass, classify
-from evenkeel.domain.model.groups import Machine, MachineFailure
+from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import quote
@@ -104,11 +104,7 @@ class _StatusOfV1beta1(StatusWithPhase, frozen=True):
     failure_reason: str = ""
     failure_message: str | None = None
 
-    def launched(self) -> Condition | None:
-        condition = first_condition(self.conditions, "InfrastructureReady")
-        return condition if condition is not None and condition.status == "True" else None
-
-    def failure(self) -> MachineFailure | None:
+    def failure(self, condition: Condition) -> MachineFailure | None:
         """Return the failure in failureMessage, else in InfrastructureReady, a copy of the provider's condition.
 
         CAPA reports InstanceProvisionFailed with the EC2 error in that condition, and sets no failureMessage
@@ -117,8 +113,7 @@ class _StatusOfV1beta1(StatusWithPhase, frozen=True):
         """
         if self.failure_message is not None:
             return failure_of(self.failure_reason, self.failure_message, None)
-        condition = first_condition(self.conditions, "InfrastructureReady")
-        if condition is None or condition.status != "False":
+        if condition.status != "False":
             return None
         failed = condition.severity == "Error" or condition.reason.endswith(("Failed", "Error"))
         if not failed and classify("", condition.message) is FailureClass.UNKNOWN:
@@ -137,16 +132,15 @@ class _Status(_StatusOfV1beta1, frozen=True):
 class _Machine(MachineWithPhase, frozen=True):
     status: _Status = _Status()
 
-    def read(self, mark: DeleteMark, now: datetime) -> Machine:  # noqa: ARG002
-        """Return the machine. The format of v1beta1 has another place in v1beta2 objects, which is read first."""
+    def launch(self) -> tuple[datetime | None, MachineFailure | None, bool]:
+        """Return the launch. The format of v1beta1 has another place in v1beta2 objects, which is read first."""
         new, old = self.status.deprecated.v1beta1, self.status
-        launched = new.launched() or old.launched()
+        ready = first_condition(new.conditions, "InfrastructureReady")
+        old_ready = first_condition(old.conditions, "InfrastructureReady")
+        launched = ready if ready.status == "True" else old_ready
+        launched_at = moment_of(launched.last_transition_time) if launched.status == "True" else None
         for_good = new.failure_message is not None or old.failure_message is not None
-        return Machine(
-            **self.shared_fields(mark),
-            **self.failure_fields(new.failure() or old.failure(), for_good=for_good),
-            launched_at=moment_of(launched.last_transition_time) if launched else None,
-        )
+        return launched_at, new.failure(ready) or old.failure(old_ready), for_good
 
 
 def _is_template(group: str, _version: str, kind: str) -> bool:

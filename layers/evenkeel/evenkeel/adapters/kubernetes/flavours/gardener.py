@@ -176,7 +176,6 @@ GARDENER = Flavour(
     owners=Owners(bounds=(Annotations,), replicas=Worker),
     paths=GroupPaths(
         pool_label=_POOL_LABEL,
-        pools=((*_NODE_LABELS, _POOL_LABEL),),
         zones=(
             (*_NODE_LABELS, ZONE_LABEL),
             (*_NODE_LABELS, "topology.ebs.csi.aws.com/zone"),

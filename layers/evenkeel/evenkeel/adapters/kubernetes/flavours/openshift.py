@@ -35,7 +35,7 @@ from evenkeel.adapters.kubernetes.objects import (
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.managers import hive
 from evenkeel.adapters.kubernetes.owners.openshift import ClusterAutoscaler, MachineAutoscaler
-from evenkeel.domain.model.groups import Machine, MachineFailure
+from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import quote
 from evenkeel.domain.rebalancing.membership.quantities import read_amount
@@ -82,15 +82,11 @@ class _Status(StatusWithPhase, frozen=True):
 class _Machine(MachineWithPhase, frozen=True):
     status: _Status = _Status()
 
-    def read(self, mark: DeleteMark, now: datetime) -> Machine:  # noqa: ARG002
-        """Return the machine."""
-        creation = first_condition(self.status.provider_status.conditions, "MachineCreation") or Condition()
-        changed_at = creation.last_transition_time
-        return Machine(
-            **self.shared_fields(mark),
-            **self.failure_fields(self._failure(creation), for_good=self.status.error_message is not None),
-            launched_at=moment_of(changed_at) if creation.status == "True" else None,
-        )
+    def launch(self) -> tuple[datetime | None, MachineFailure | None, bool]:
+        """Return the launch."""
+        creation = first_condition(self.status.provider_status.conditions, "MachineCreation")
+        launched_at = moment_of(creation.last_transition_time) if creation.status == "True" else None
+        return launched_at, self._failure(creation), self.status.error_message is not None
 
     def _failure(self, creation: Condition) -> MachineFailure | None:
         """Return a final failure from ``errorReason``, else a failure from the provider's condition MachineCreation.

@@ -5,7 +5,7 @@ MachineDeployment (pkg/controllers/provisioningv2/provisioningcluster/template.g
 has no right to read the Cluster. So a new size in Rancher is a new desired bound.
 """
 
-from evenkeel.adapters.kubernetes.objects import Scalable, get_path, mapping
+from evenkeel.adapters.kubernetes.objects import Scalable
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, Claim
 from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.groups import OwnerRef
@@ -14,7 +14,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 
 def _machine_pool(scalable: Scalable) -> OwnerRef | None:
     """Return the machine pool from which Rancher makes the scalable, or None."""
-    labels = mapping(get_path(scalable.item, ("spec", "template", "metadata", "labels")))
+    labels = scalable.node_labels
     pool, cluster = labels.get("rke.cattle.io/rke-machine-pool-name"), labels.get("rke.cattle.io/cluster-name")
     if not isinstance(pool, str):
         return None

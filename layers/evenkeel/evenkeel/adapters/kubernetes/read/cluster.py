@@ -26,9 +26,7 @@ from evenkeel.adapters.kubernetes.read.dedupe import counted_once
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.read.lister import Lists, ObjectLister
 from evenkeel.adapters.kubernetes.read.machines import (
-    by_scalable,
     nodes_of,
-    scalable_of,
     with_autoscaler_status,
     with_machines,
 )
@@ -173,18 +171,17 @@ class ClusterReader:
             takes_part = self._policy.discovered_pools is not None or self._has_pool(group)
             return group.key in named or (not is_complete and takes_part)
 
-        listed = {member.group.key: member.group for member in members if needs_machines(member.group)}
-        owned = by_scalable(flavour, self.lister.list_machines(flavour, listed.values()))
+        listed = [member.group for member in members if needs_machines(member.group)]
+        owned = self.lister.list_machines(flavour, listed)
+        machines |= owned
         now = self._api.now()
-        counted = []
-        for member in members:
-            key = member.group.key
-            if key in listed:
-                items = machines[key] = owned.get(scalable_of(member.group), [])
-                group = with_machines(member.group, [item.read(flavour.machines.mark, now) for item in items])
-                member = replace(member, group=group)
-            counted.append(member)
-        return counted
+
+        def counted(group: NodeGroup) -> NodeGroup:
+            return with_machines(group, [item.read(flavour.machines.mark, now) for item in owned[group.key]])
+
+        return [
+            replace(member, group=counted(member.group)) if member.group.key in owned else member for member in members
+        ]
 
     def _with_templates(self, flavour: Flavour, members: list[GroupObjects]) -> list[GroupObjects]:
         """Return the groups with node templates.
@@ -258,10 +255,10 @@ class ClusterReader:
                 for group in (member.group for member in members)
                 if group.key not in objects.machines and (group.requested or group.running)
             ]
-            owned = by_scalable(flavour, self.lister.list_machines(flavour, unlisted))
+            owned = self.lister.list_machines(flavour, unlisted)
             for member in members:
                 key = member.group.key
-                items = objects.machines.get(key) or owned.get(scalable_of(member.group), [])
+                items = objects.machines.get(key) or owned.get(key, [])
                 nodes |= nodes_of(flavour, key, member.scalable, items, self._api.now())
         return nodes
 

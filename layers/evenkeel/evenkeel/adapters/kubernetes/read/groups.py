@@ -162,8 +162,8 @@ class _GroupReader:
         paths, labels = self._flavour.paths, labels_of(item)
         clusters = (get_path(item, path) for path in paths.clusters)
         cluster = next((text for text in clusters if isinstance(text, str)), "")
-        own_label = labels.get(paths.pool_label) if paths.pool_label else None
-        pools = (own_label, *(get_path(item, path) for path in paths.pools))
+        node_labels = mapping(get_path(item, self._flavour.nodes.labels))
+        pools = (labels.get(paths.pool_label), node_labels.get(paths.pool_label)) if paths.pool_label else ()
         return Scalable(
             kind=kind,
             namespace=namespace,
@@ -174,6 +174,7 @@ class _GroupReader:
             pool=next((text for text in pools if isinstance(text, str) and text), ""),
             labels=labels,
             annotations=annotations_of(item),
+            node_labels=node_labels,
             sets=self._sets.get((namespace, name), ()),
         )
 
@@ -228,7 +229,7 @@ class _GroupReader:
         """Return the machine type, with the capacity type if that is known; empty: no object that was read names it."""
         item, owner = scalable.item, self._replicas_owner
         annotated = read_labels(_text(scalable.annotations, _LABELS_OF_NODES) or "")[0]
-        labels = {**mapping(get_path(item, self._flavour.nodes.labels)), **annotated}
+        labels = {**scalable.node_labels, **annotated}
         provider = mapping(get_path(item, _PROVIDER))
         names = [provider.get(field) for field in _MACHINE_TYPES] if provider else []
         if owner is not None:
@@ -255,8 +256,8 @@ class _GroupReader:
         zone = _zone(flavour, scalable.item, claim, reading)
         if zone is None and owner is not None and zone_index is not None:
             zone = owner.zone(scalable.namespace, scalable.pool, zone_index)
-        nodes_pool = get_path(scalable.item, (*flavour.nodes.labels, POOL_LABEL))
-        pools = (scalable.labels.get(POOL_LABEL), nodes_pool, claim.labels.get(POOL_LABEL), scalable.pool)
+        places = (scalable.labels, scalable.node_labels, claim.labels)
+        pools = (*(labels.get(POOL_LABEL) for labels in places), scalable.pool)
         return Identity(
             kind=scalable.kind,
             sets=tuple(name_of(owned)[1] for owned in scalable.sets),

@@ -11,7 +11,7 @@ from evenkeel.adapters.kubernetes.machine_object import MachineObject
 from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path
 from evenkeel.application.errors import AccessRefusedError, ClusterUnavailableError
 from evenkeel.application.ports import Remaining
-from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.groups import GroupKey, NodeGroup
 
 Lists = dict[str, list[ReceivedList]]
 """The lists by kind: one list for each namespace."""
@@ -135,15 +135,16 @@ class ObjectLister:
                 return lists
         return None
 
-    def list_machines(self, flavour: Flavour, groups: Iterable[NodeGroup]) -> list[MachineObject]:
-        """Return these groups' machines: one list per namespace and kind of scalable, by label."""
-        names_by_kind: dict[tuple[str, str], list[str]] = {}
+    def list_machines(self, flavour: Flavour, groups: Iterable[NodeGroup]) -> dict[GroupKey, list[MachineObject]]:
+        """Return each group's machines: from one list per namespace and kind of scalable, by label."""
+        machines: dict[GroupKey, list[MachineObject]] = {}
+        by_kind: dict[tuple[str, str], dict[str, list[MachineObject]]] = {}
         for group in groups:
-            names_by_kind.setdefault((group.key.namespace, group.identity.kind), []).append(group.key.name)
+            of_kind = by_kind.setdefault((group.key.namespace, group.identity.kind), {})
+            machines[group.key] = of_kind[group.key.name] = []
         api = flavour.machines
-        machines: list[MachineObject] = []
-        for (namespace, kind), names in names_by_kind.items():
-            label = api.labels.get(kind)
+        for (namespace, kind), of_kind in by_kind.items():
+            label, names = api.labels.get(kind), list(of_kind)
             selectors: list[str | None] = [
                 f"{label} in ({','.join(names[i : i + _NAMES_PER_SELECTOR])})"
                 for i in range(0, len(names), _NAMES_PER_SELECTOR)
@@ -152,7 +153,10 @@ class ObjectLister:
                 received = self._list_path(api.kind.path(self.machine_version(flavour), namespace), selector)
                 if received is None:
                     raise ClusterUnavailableError(f"{self._api.name} does not serve {api.kind.plural}")
-                machines += received.machines(api.shape)
+                for machine in received.machines(api.shape):
+                    name = api.scalable_of(machine, kind)
+                    if name in of_kind:
+                        of_kind[name].append(machine)
         return machines
 
     def machine_version(self, flavour: Flavour) -> str:

@@ -45,34 +45,15 @@ def _node_names(pool: Object) -> list[str]:
     return [name for name in names if isinstance(name, str) and name]
 
 
-def by_scalable(flavour: Flavour, machines: Iterable[MachineObject]) -> dict[ScalableId, list[MachineObject]]:
-    """Return the machines of each scalable, in one pass over the machines."""
-    machines_of: dict[ScalableId, list[MachineObject]] = {}
-    for machine in machines:
-        for scalable in scalables_of(flavour, machine):
-            machines_of.setdefault(scalable, []).append(machine)
-    return machines_of
-
-
 def scalable_of(group: NodeGroup) -> ScalableId:
-    """Return the group's key in ``by_scalable``."""
+    """Return the group's scalable."""
     return group.key.namespace, group.identity.kind, group.key.name
 
 
 def scalables_of(flavour: Flavour, machine: MachineObject) -> list[ScalableId]:
     """Return the scalables that a machine may belong to: by the machine's label, else by its controller."""
-    metadata = machine.metadata
-    scalables = []
-    for kind in flavour.scalables:
-        label = flavour.machines.labels.get(kind.kind)
-        if label is not None:
-            name = metadata.labels.get(label)
-        else:
-            controller = machine.controller()
-            name = controller.name if controller and controller.kind == kind.kind else None
-        if isinstance(name, str):
-            scalables.append((metadata.namespace, kind.kind, name))
-    return scalables
+    names = ((kind.kind, flavour.machines.scalable_of(machine, kind.kind)) for kind in flavour.scalables)
+    return [(machine.metadata.namespace, kind, name) for kind, name in names if name is not None]
 
 
 def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:

@@ -7,7 +7,6 @@ from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.machine_object import MachineObject
 from evenkeel.adapters.kubernetes.read.cluster import ClusterObjects
 from evenkeel.adapters.kubernetes.read.lister import ObjectLister
-from evenkeel.adapters.kubernetes.read.machines import by_scalable, scalable_of
 from evenkeel.adapters.kubernetes.write.patcher import Patcher
 from evenkeel.application.errors import ConflictError, RejectedError
 from evenkeel.application.ports import Remaining
@@ -135,8 +134,7 @@ class Marker:
 
     def _list(self, group: NodeGroup) -> list[MachineObject]:
         flavour, member = FLAVOURS[group.key.flavour], self._objects.members[group.key]
-        machines = self._lister.list_machines(flavour, [member.group])
-        return by_scalable(flavour, machines).get(scalable_of(group), [])
+        return self._lister.list_machines(flavour, [member.group])[group.key]
 
     def _set_mark(self, group: NodeGroup, item: MachineObject, value: str | None) -> None:
         flavour = FLAVOURS[group.key.flavour]
