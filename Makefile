@@ -142,6 +142,7 @@ figures: setup build-host ## renew bench/figures.json and docs/design/figures.md
 	@$(BIN)/python -m bench quiet_check auto_scaling_check auto_scaling_accounts workload_view
 	@$(BIN)/python -m bench auto_scaling_accounts --groups 3
 	@$(BIN)/python -m bench load --clusters 10000 --outage 500 --hanging 100
+	@$(BIN)/python -m bench forecast plan_growth demand
 	@cp build/figures.json bench/figures.json
 	@$(BIN)/python docs/generate.py
 

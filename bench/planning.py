@@ -85,7 +85,7 @@ def plan_growth(pools: tuple[int, ...] = (10, 100, 1_000, 10_000), rounds: int =
         if name.startswith("uneven") and len(made.changes) < groups / 2:
             raise RuntimeError(f"{len(made.changes)} of {groups} groups would change")
         yield (
-            name,
+            f"plan {name}",
             {"µs per group": [1e6 * s / groups for s in seconds], "ratio": [1000 * r / groups for r in ratios]},
         )
 
@@ -228,16 +228,16 @@ def demand(fleets: tuple[int, ...] = (10, 100, 1_000, 5_000), rounds: int = 3) -
     """
     sizes = ((500, 50, 3), (5_000, 50, 3), (5_000, 500, 3), (5_000, 500, 50))  # pods, kinds of pods, pools
     for title, traits in TRAITS.items():
-        yield f"scale_up(), {title}"
+        yield "scale_up()"
         works = {
-            f"{pending} pods of {kinds} kinds, {pools} pools": growth(pending, kinds, pools, traits)
+            f"{pending} pods of {kinds} kinds, {pools} pools, {title}": growth(pending, kinds, pools, traits)
             for pending, kinds, pools in sizes
         }
         yield from _work_rows(works, rounds)
     yield "scale_up() in a fleet, 30 pods a node"
     yield from _work_rows({f"{n} nodes, {5 * n} pods wait": _growth_in_a_fleet(n) for n in fleets}, rounds)
     yield "scale_down(), 30 pods a node"
-    yield from _work_rows({f"{n} nodes": _shrinking(n) for n in fleets}, rounds)
+    yield from _work_rows({f"scale down {n} nodes": _shrinking(n) for n in fleets}, rounds)
 
 
 def _work_rows(works: Mapping[str, Callable[[], str]], rounds: int) -> Rows:

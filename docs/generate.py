@@ -155,6 +155,9 @@ def _figures() -> str:
         number = kept[name][unit]
         return f"{number:.1f}" if number < 100 else f"{number:,.0f}"
 
+    def seconds(name: str) -> str:
+        return f"{kept[name]['cpu_s']:.2g} s"
+
     cells = {
         "read 300 Auto Scaling groups, quick and full": f"{kept['full auto-scaling 300']['calls']} calls; processor "
         f"{value('quick auto-scaling 300')} ms and {value('full auto-scaling 300')} ms; of managed node groups "
@@ -163,6 +166,23 @@ def _figures() -> str:
         "checks of 10,000 clusters, all connections new": f"{10 * kept['minute 10000']['cpu_ms']:.0f} s of processor",
         "read 5,000 nodes, 150,000 pods": f"{value('workload view 5000 150000', 'cpu_s')} s",
         "judge them": f"{value('workload view 5000 150000', 'advice_cpu_s')} s",
+        "a group, of 300; of 30,000": "; ".join(
+            f"{kept[f'plan quiet, {pools} pools']['µs per group']:.0f} µs" for pools in (100, 10_000)
+        ),
+        "5,000 pods of 500 groups, 3 pools": seconds("5000 pods of 500 kinds, 3 pools, no kind spread over zones"),
+        "50 pools; every tenth group spread over zones; a mix of rules about other pods; all spread": "; ".join(
+            seconds(f"5000 pods of 500 kinds, 50 pools, {kinds}")
+            for kinds in (
+                "no kind spread over zones",
+                "every tenth kind spread over zones",
+                "a mix",
+                "every kind spread over zones",
+            )
+        ),
+        "300 groups, 1,000 nodes, 30,000 pods, next to cluster-autoscaler; with `demand: full`": "; ".join(
+            seconds(f"forecast 300 groups, 1000 nodes, 30000 pods, {autoscaler}")
+            for autoscaler in ("next to cluster-autoscaler", "demand: full")
+        ),
     }
     for groups, chunk in ((3, 50), (30, 50), (300, 50), (3_000, 1)):
         checks = [f"{check} {way} {groups} {chunk}" for check in ("quick", "full") for way in ("kept", "met anew")]

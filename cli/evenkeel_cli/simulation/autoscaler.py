@@ -459,7 +459,7 @@ def _move_pods(scheduler: Scheduler, node: NodeInfo, moving: Counter[PodGroup]) 
     for kind in sorted(moving, key=lambda kind: (-kind.cpu, -kind.memory, kind.name)):
         for _ in range(moving[kind]):
             scheduler.put(kind, node, -1)
-            place = scheduler.first(kind, scheduler.nodes.values())
+            place = scheduler.first(kind)
             if place is None:
                 scheduler.put(kind, node)
                 for other, taken in done:

@@ -141,8 +141,9 @@ class Scheduler:
             for key, of_key in self._counts[kind].items():
                 of_key[node.labels[key]] += count
 
-    def first(self, kind: PodGroup, nodes: Iterable[NodeInfo]) -> NodeInfo | None:
+    def first(self, kind: PodGroup) -> NodeInfo | None:
         """Return the first node on which a pod fits."""
+        nodes = self.nodes_of(kind)
         if kind.spread:
             return next(places(kind, nodes, self.counts(kind)), None)
         return next((node for node in nodes if node.room(kind)), None)

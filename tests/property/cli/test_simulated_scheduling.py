@@ -74,7 +74,7 @@ def test_simulated_pods_are_bound_exactly_where_they_fit(drawn: tuple[Scheduler,
         for name, node in scheduler.nodes.items():
             reason = snapshot.failing_filter(one_of[kind], snapshot.node_infos[name])
             event(reason.rule.value if reason else "fits")
-            assert (scheduler.first(kind, (node,)) is not None) is (reason is None), (name, reason)
+            assert fits(scheduler, kind, node) is (reason is None), (name, reason)
 
 
 @given(boards(), st.integers(1, 8))
@@ -85,7 +85,7 @@ def test_pods_are_placed_one_after_another_on_the_emptiest_node_that_they_fit(
     for kind in found:
         places = scheduler.emptiest_first(kind)
         for _ in range(pods):
-            fitting = [node for node in scheduler.nodes.values() if (scheduler.first(kind, (node,)) is not None)]
+            fitting = [node for node in scheduler.nodes.values() if fits(scheduler, kind, node)]
             expected = min(fitting, key=emptiness, default=None)
             assert next(places, None) is expected
             if expected is None:
@@ -101,11 +101,15 @@ def test_pods_fill_the_first_nodes_that_they_fit(drawn: tuple[Scheduler, list[Po
         alone = scheduler.copy()
         put = fill(kind, nodes, pods, scheduler.counts(kind), partial(scheduler.put, kind))
         singly = 0
-        while singly < pods and (node := alone.first(kind, alone.nodes.values())) is not None:
+        while singly < pods and (node := alone.first(kind)) is not None:
             alone.put(kind, node)
             singly += 1
         assert put == singly
         assert [node.kinds[kind] for node in nodes] == [node.kinds[kind] for node in alone.nodes.values()]
+
+
+def fits(scheduler: Scheduler, kind: PodGroup, node: NodeInfo) -> bool:
+    return next(scheduler.emptiest_first(kind, (node,)), None) is node
 
 
 def emptiness(node: NodeInfo) -> tuple[float, str]:
