@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from evenkeel.domain.demand import filters
-from evenkeel.domain.demand.node_info import NodeInfo
+from evenkeel.domain.demand.node_info import NodeInfo, Shape
 from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.taints import first_not_tolerated
@@ -219,14 +219,20 @@ def _eligible_domains(
     affinity = (frozenset(needs.node_selector.items()), needs.node_terms) if by_affinity else None
     tolerations = needs.tolerations if constraint.honors_taints else None
 
-    def is_eligible(node_info: NodeInfo) -> bool:
+    shapes: dict[Shape, bool] = {}
+
+    def is_eligible(_: PodGroup, node_info: NodeInfo) -> bool:
         if not node_info.labels.keys() >= keys:
             return False
         if by_affinity and filters.node_affinity(needs, node_info.labels, node_info.name):
             return False
         return tolerations is None or not first_not_tolerated(node_info.node.taints, tolerations)
 
-    return counts.domains_of(constraint.key, (keys, affinity, tolerations), is_eligible)
+    return counts.domains_of(
+        constraint.key,
+        (keys, affinity, tolerations),
+        lambda node_info: filters.once_per_shape(is_eligible, shapes, node_info.shape, pod_group, node_info),
+    )
 
 
 # ---------------------------------------------------------------- affinity (interpodaffinity/filtering.go:202-440)
