@@ -437,6 +437,13 @@ SKEWED = f"with one more pod, {ZONE} a would have 2 more than the emptiest domai
             "fits",
             id="nodes without all keys",
         ),
+        pytest.param(
+            pod(labels=WEB, spread=(BY_ZONE, BY_HOST)),
+            [A, B, replace(B, name="c", labels={ZONE: "b"})],
+            webs("a", "c"),
+            Rule.SPREAD_SKEW,
+            id="a node without hostname beside one with",
+        ),
         pytest.param(pod(labels=VERSIONED, spread=(BY_VERSION,)), [A, B], webs("a"), "fits", id="other versions"),
         pytest.param(
             pod(labels=VERSIONED, spread=(BY_VERSION,)),

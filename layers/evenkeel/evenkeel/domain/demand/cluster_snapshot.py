@@ -173,18 +173,12 @@ class ClusterSnapshot:
                 return False
         return pod_group.by_shape or self._room_beside(pod_group, node_info, 1) > 0
 
+    def accepting(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo]) -> list[NodeInfo]:
+        """Return the nodes that accept the pods of a group by their labels, their taints and the pods' volumes."""
+        return [info for info in node_infos if self._accepts(pod_group, info)]
+
     def _accepts(self, pod_group: PodGroup, node_info: NodeInfo) -> bool:
-        """Return True if a node accepts the pods of a group by its labels, its taints and the pods' volumes."""
-        accepted = node_info.shape.accepts.get(pod_group.selects)
-        if accepted is None:
-            accepted = not (
-                pod_group.volumes.obstacle
-                or filters.taints_and_affinity(pod_group, node_info)
-                or filters.volume_binding(pod_group, node_info)
-            )
-            if not pod_group.by_node:
-                node_info.shape.accepts[pod_group.selects] = accepted
-        return accepted
+        return filters.once_per_shape(_accepts, node_info.shape.accepts, pod_group.selects, pod_group, node_info)
 
     def _rejected_by_others(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         return next(
@@ -257,6 +251,15 @@ class ClusterSnapshot:
         if pod_group.volumes.exclusive:
             wanted = 0 if self._volume_restrictions(pod_group) else 1
         return filters.room_beside_cpu_and_memory(pod_group, node_info, wanted)
+
+
+def _accepts(pod_group: PodGroup, node_info: NodeInfo) -> bool:
+    """Return True if a node accepts the pods of a group by its labels, its taints and the pods' volumes."""
+    return not (
+        pod_group.volumes.obstacle
+        or filters.taints_and_affinity(pod_group, node_info)
+        or filters.volume_binding(pod_group, node_info)
+    )
 
 
 class Places:

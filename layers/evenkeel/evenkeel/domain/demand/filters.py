@@ -19,27 +19,31 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import HostPort, Needs
 
 _EVERY_ADDRESS = ("", "0.0.0.0")
-_Filter = Callable[[PodGroup, NodeInfo], Reason | None]
 _Key = TypeVar("_Key")
+_Result = TypeVar("_Result")
 
 
-def _once_per_shape(
-    filter_: _Filter, answers: dict[_Key, Reason | None], key: _Key, pod_group: PodGroup, node_info: NodeInfo
-) -> Reason | None:
-    """Return the result of a filter that does not read a node's pods.
+def once_per_shape(
+    check: Callable[[PodGroup, NodeInfo], _Result],
+    results: dict[_Key, _Result],
+    key: _Key,
+    pod_group: PodGroup,
+    node_info: NodeInfo,
+) -> _Result:
+    """Return the result of a check that reads only the node's labels and taints, and not its pods.
 
-    The filter runs once for all nodes of one shape, unless the pods can select single nodes.
+    The check runs once for all nodes of one shape, unless the pods can select single nodes.
     """
     if pod_group.by_node:
-        return filter_(pod_group, node_info)
-    if key not in answers:
-        answers[key] = filter_(pod_group, node_info)
-    return answers[key]
+        return check(pod_group, node_info)
+    if key not in results:
+        results[key] = check(pod_group, node_info)
+    return results[key]
 
 
 def taints_and_affinity(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
     """Return why taints or node affinity reject a pod (plugins nodeunschedulable, tainttoleration and nodeaffinity)."""
-    return _once_per_shape(_taints_and_affinity, node_info.shape.by_node, pod_group.selects, pod_group, node_info)
+    return once_per_shape(_taints_and_affinity, node_info.shape.by_node, pod_group.selects, pod_group, node_info)
 
 
 def _taints_and_affinity(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
@@ -131,7 +135,7 @@ def node_volume_limits(pod_group: PodGroup, node_info: NodeInfo) -> Reason | Non
 
 def volume_binding(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
     """Return why a node does not reach the pod's volumes (plugins volumebinding and volumezone)."""
-    return _once_per_shape(_volume_binding, node_info.shape.by_volumes, pod_group, pod_group, node_info)
+    return once_per_shape(_volume_binding, node_info.shape.by_volumes, pod_group, pod_group, node_info)
 
 
 def _volume_binding(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:

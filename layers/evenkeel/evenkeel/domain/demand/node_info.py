@@ -1,8 +1,9 @@
 """A node of a simulation, with its pods and its free resources."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from fractions import Fraction
+from operator import attrgetter
 from typing import Self
 
 from evenkeel.domain.demand.pod_groups import PodGroup
@@ -30,8 +31,8 @@ class Shape:
 
 
 def shape_of(node: Node) -> Hashable:
-    """Return the key of a node's shape: its labels except the hostname, its taints, and ``unschedulable``."""
-    labels = frozenset((key, value) for key, value in node.labels.items() if key != HOSTNAME)
+    """Return the key of a node's shape: its labels without the hostname's value, its taints, and ``unschedulable``."""
+    labels = frozenset((key, value if key != HOSTNAME else "") for key, value in node.labels.items())
     return labels, frozenset(node.taints), node.unschedulable
 
 
@@ -132,6 +133,13 @@ class NodeInfo:
         once = Counter(volume[0] for volume in pod_group.volumes.shared if not self.shared.get(volume))
         for driver in sorted(each.keys() | once.keys()):
             yield driver, each.get(driver, 0), once[driver]
+
+
+def with_room(node_infos: Iterable[NodeInfo], pod_groups: Collection[PodGroup]) -> list[NodeInfo]:
+    """Return the nodes with room for a pod that requests the least cpu and the least memory of these groups."""
+    cpu = min(map(attrgetter("cpu"), pod_groups), default=0) or ANY_AMOUNT
+    memory = min(map(attrgetter("memory"), pod_groups), default=0) or ANY_AMOUNT
+    return [info for info in node_infos if info.cpu >= cpu and info.memory >= memory and info.pods > 0]
 
 
 def utilization(node_info: NodeInfo) -> tuple[str, Fraction] | None:

@@ -79,7 +79,7 @@ class OrderMemory:
     @cached_property
     def _pending_by_digest(self) -> dict[str, list[Pod]]:
         pending: dict[str, list[Pod]] = {}
-        for pod_group, pods in self._simulation.pod_groups.group(self._simulation.pending).items():
+        for pod_group, pods in self._simulation.pending_groups.items():
             pending.setdefault(self._digest(pod_group), []).extend(pods)
         return pending
 

@@ -21,11 +21,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
-from operator import attrgetter
+from functools import cache
 
 from evenkeel.domain.demand.blocked import Blocked
 from evenkeel.domain.demand.certain import CertainPods, requests_of
-from evenkeel.domain.demand.node_info import ANY_AMOUNT, NodeInfo
+from evenkeel.domain.demand.node_info import NodeInfo, with_room
 from evenkeel.domain.demand.order_memory import CHANGING, OrderMemory
 from evenkeel.domain.demand.pod_groups import PodGroup, PodGroupClasses
 from evenkeel.domain.demand.pods import old_enough_at
@@ -203,8 +203,7 @@ class _ScaleUp:
         self._pods = dict(pending)
         self._open = Counter({pod_group: len(pods) for pod_group, pods in pending.items()})
         self._nodes_left = simulation.policy.most_nodes
-        self._least = _least(pending)  # a node with less cpu or memory than this is full
-        self._open_nodes = self._not_full(simulation.schedulable_nodes())
+        self._open_nodes = with_room(simulation.schedulable_nodes(), pending)
         self._offers = {pool.pool: sorted(pool.groups, key=lambda offer: offer.group) for pool in pools}
         self._sorted: dict[Fraction, list[PodGroup]] = {}  # share of cpu and memory -> pod groups by size
         self._orders = {pool.pool: _Order() for pool in pools}
@@ -212,6 +211,8 @@ class _ScaleUp:
         self._on_new_nodes = {of(pod) for template in self._templates.values() for pod in template.pods}
         classes = PodGroupClasses(pending)
         self._rejections = {pool.pool: self._rejections_of(pool, classes) for pool in pools}
+        self._unfit = {pool.pool: self._unfit_in(pool) for pool in pools}
+        self._names_and_age = cache(lambda pod_group: (_names(pending[pod_group]), _since(pending[pod_group])))
         self._rank = {pool.pool: place_in(simulation.policy.order, pool.pool) for pool in pools}
         by_id = {pool.pool: pool for pool in pools}
         self._first_pools = {
@@ -228,7 +229,7 @@ class _ScaleUp:
             order, fork = self._orders[pool.pool], self._snapshot.fork()
             option, added = self._pack(pool, self._option(pool).pod_groups)
             changed = self._snapshot.changed_since(fork)
-            self._open_nodes = self._not_full((*self._open_nodes, *added))
+            self._open_nodes = with_room((*self._open_nodes, *added), self._pods)
             self._nodes_left -= option.nodes.total()
             order.nodes += option.nodes
             order.node_infos += added
@@ -412,20 +413,19 @@ class _ScaleUp:
 
     def _candidates(self, pool: PoolOffer) -> list[PodGroup]:
         """Return the pod groups that may fit a new node of the pool, the largest first (``_by_size``)."""
-        rejections = self._rejections[pool.pool]
-        return [
+        unfit = self._unfit[pool.pool]
+        return [pod_group for pod_group in self._by_size(pool) if self._open[pod_group] and pod_group not in unfit]
+
+    def _unfit_in(self, pool: PoolOffer) -> set[PodGroup]:
+        """Return the pod groups that fit no new node of the pool, even once other pods are placed."""
+        if not pool.groups:  # no node group rejects them
+            return set(self._pods)
+        return {
             pod_group
-            for pod_group in self._by_size(pool)
-            if self._open[pod_group] and (pod_group not in rejections or self._may_fit(pool, pod_group))
-        ]
-
-    def _may_fit(self, pool: PoolOffer, pod_group: PodGroup) -> bool:
-        """Return True if the pods fit a new node of the pool, or may fit it once other pods are placed."""
-        rejections = self._rejections[pool.pool].get(pod_group, {})
-        return len(rejections) < len(pool.groups) or any(reason.rule in CHANGING for reason in rejections.values())
-
-    def _not_full(self, node_infos: Iterable[NodeInfo]) -> list[NodeInfo]:
-        return _with_room(node_infos, self._least)
+            for pod_group, rejections in self._rejections[pool.pool].items()
+            if len(rejections) == len(pool.groups)
+            and not any(reason.rule in CHANGING for reason in rejections.values())
+        }
 
     # ---------------------------------------------------------------- first fit, the largest first
 
@@ -458,7 +458,7 @@ class _ScaleUp:
         )
         for start in range(0, len(pod_groups), _BATCH):
             batch = pod_groups[start : start + _BATCH]
-            packing.roomy = _with_room(packing.new, _least(batch))
+            packing.roomy = with_room(packing.new, batch)
             for pod_group in batch:
                 if placed := self._place(pod_group, self._open[pod_group], packing):
                     option.placed[pod_group] = placed
@@ -543,20 +543,15 @@ class _ScaleUp:
 
     def demand_of(self, pool: PoolOffer) -> PoolDemand:
         """Return the nodes that a pool gets, the pods on these nodes, and the pending pods that fit no node of it."""
-        order, by_pod_group = self._orders[pool.pool], self._rejections[pool.pool]
+        order, rejections = self._orders[pool.pool], self._rejections[pool.pool]
         pending, unfit = [], []
-        # A pool without groups rejects all pods, but has no rejections.
-        for pod_group in {**order.pods, **by_pod_group} if pool.groups else self._pods:
-            pods = self._pods[pod_group]
-            rejections = by_pod_group.get(pod_group, {})
-            if pod_group in order.pods:
-                retried = order.retried.get(pod_group, ())
-                zones = {offer.zone for offer in pool.groups if offer.group not in rejections or offer.group in retried}
-                served = order.pods[pod_group]
-                pending.append(PendingPods(pods=_names(served), since=_since(served), zones=tuple(sorted(zones))))
-            elif not self._may_fit(pool, pod_group):
-                reason = _first(rejections)
-                unfit.append(Unfit(pods=_names(pods), since=_since(pods), reason=reason, by_group=rejections))
+        for pod_group, pods in order.pods.items():
+            rejecting = rejections.get(pod_group, {}).keys() - order.retried.get(pod_group, set())
+            zones = {offer.zone for offer in pool.groups if offer.group not in rejecting}
+            pending.append(PendingPods(pods=_names(pods), since=_since(pods), zones=tuple(sorted(zones))))
+        for pod_group in self._unfit[pool.pool] - order.pods.keys():
+            (names, since), by_group = self._names_and_age(pod_group), rejections.get(pod_group, {})
+            unfit.append(Unfit(pods=names, since=since, reason=_first(by_group), by_group=by_group))
         return PoolDemand(
             pool=pool.pool,
             pending=tuple(sorted(pending, key=_by_age)),
@@ -594,19 +589,6 @@ class _ScaleUp:
                 )
             )
         return sorted(unmet, key=_by_age)
-
-
-def _least(pod_groups: Collection[PodGroup]) -> tuple[float, float]:
-    """Return the least cpu and the least memory that a pod of these groups requests."""
-    cpu = min(map(attrgetter("cpu"), pod_groups), default=0)
-    memory = min(map(attrgetter("memory"), pod_groups), default=0)
-    return cpu or ANY_AMOUNT, memory or ANY_AMOUNT
-
-
-def _with_room(node_infos: Iterable[NodeInfo], least: tuple[float, float]) -> list[NodeInfo]:
-    """Return the nodes that have at least this much free cpu and memory, and room for one more pod."""
-    cpu, memory = least
-    return [info for info in node_infos if info.cpu >= cpu and info.memory >= memory and info.pods > 0]
 
 
 def _first(rejections: Mapping[GroupKey, Reason]) -> Reason:

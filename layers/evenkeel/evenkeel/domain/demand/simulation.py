@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 
 from evenkeel.domain.demand.cluster_snapshot import NOTHING, ClusterSnapshot
-from evenkeel.domain.demand.node_info import NodeInfo
+from evenkeel.domain.demand.node_info import NodeInfo, with_room
 from evenkeel.domain.demand.pod_groups import PodGroup, PodGroups
 from evenkeel.domain.demand.pods import comes_with_node, sort_pods
 from evenkeel.domain.demand.template_node import TemplateNode, TemplateNodes, as_started
@@ -88,6 +89,11 @@ class Simulation:
         """Return all schedulable nodes, including upcoming nodes."""
         return [node_info for node_info in self.snapshot.node_infos.values() if node_info.is_schedulable]
 
+    @cached_property
+    def pending_groups(self) -> Mapping[PodGroup, list[Pod]]:
+        """Return the pending pods by group, the oldest first."""
+        return self.pod_groups.group(self.pending)
+
     def schedule_pending(self, usable: Usable = _all_nodes) -> tuple[dict[PodGroup, list[Pod]], list[str]]:
         """Place pending pods on existing and upcoming nodes, and return the result.
 
@@ -97,7 +103,7 @@ class Simulation:
         needed. Pods of higher priority are placed first, then larger pods. Pods with spread constraints or pod affinity
         are retried after each round that placed a pod.
         """
-        pending = self.pod_groups.group(self.pending)
+        pending = self.pending_groups
         counts = {pod_group: len(pods) for pod_group, pods in pending.items()}
         unplaced = self.place(counts, self.schedulable_nodes(), usable)
         placed = [str(pod) for group, pods in pending.items() for pod in pods[: len(pods) - unplaced.get(group, 0)]]
@@ -109,11 +115,14 @@ class Simulation:
     ) -> dict[PodGroup, int]:
         """Place these numbers of pods on these nodes, and return the numbers of pods that fit no node."""
         left = dict(counts)
+        roomy = with_room(node_infos, counts)
+        one_of_each = {pod_group.selects: pod_group for pod_group in counts}
+        accepting = {selects: self.snapshot.accepting(one, roomy) for selects, one in one_of_each.items()}
         order = sorted(left, key=_turn)
         while order:
             is_placed = False
             for pod_group in order:
-                nodes = usable(pod_group, node_infos)
+                nodes = usable(pod_group, accepting[pod_group.selects])
                 fill = self.snapshot.fill_in_rounds if pod_group.spread else self.snapshot.fill
                 more = fill(pod_group, nodes, left[pod_group])
                 left[pod_group] -= more

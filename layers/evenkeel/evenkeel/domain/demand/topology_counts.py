@@ -8,12 +8,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from evenkeel.domain.demand.node_info import NodeInfo
+from evenkeel.domain.demand.filters import once_per_shape
+from evenkeel.domain.demand.node_info import NodeInfo, Shape
 from evenkeel.domain.demand.pod_groups import PodGroup
 
 # A node, the pod group of added pods (None: the node itself was added), their number (negative: they were removed),
 # and the pods of an added or removed node.
 Change = tuple[NodeInfo, PodGroup | None, int, Mapping[PodGroup, int]]
+
+IsEligible = Callable[[PodGroup, NodeInfo], bool]
 
 
 class Count(Protocol):
@@ -69,15 +72,15 @@ class EligibleDomains:
     Constraints that count the same nodes share one object.
     """
 
-    def __init__(self, key: str, is_eligible: Callable[[NodeInfo], bool]) -> None:
+    def __init__(self, key: str, pod_group: PodGroup, is_eligible: IsEligible) -> None:
         self.domain_of: dict[NodeInfo, str] = {}
         self.nodes: Counter[str] = Counter()  # number of nodes, by domain
-        self._key = key
-        self._is_eligible = is_eligible
+        self._key, self._pod_group, self._is_eligible = key, pod_group, is_eligible
+        self._shapes: dict[Shape, bool] = {}  # whether nodes of a shape are eligible
 
     def add_node(self, node_info: NodeInfo) -> None:
         """Add a node. The first node of a domain also adds the domain."""
-        if self._key in node_info.labels and self._is_eligible(node_info):
+        if once_per_shape(self._is_eligible, self._shapes, node_info.shape, self._pod_group, node_info):
             value = self.domain_of[node_info] = node_info.labels[self._key]
             self.nodes[value] += 1
 
@@ -132,11 +135,11 @@ class TopologyCounts:
                 for node_info, pods in self._placed[pod_group].items():
                     count.change(node_info, pods)
 
-    def domains_of(self, key: str, alike: Hashable, is_eligible: Callable[[NodeInfo], bool]) -> EligibleDomains:
-        """Return the domains of eligible nodes. Calls with equal ``alike`` must accept the same nodes."""
+    def domains_of(self, key: str, alike: Hashable, pod_group: PodGroup, is_eligible: IsEligible) -> EligibleDomains:
+        """Return the domains of a pod group's eligible nodes. Calls with equal ``alike`` must accept the same nodes."""
         domains = self.domains.get((key, alike))
         if domains is None:
-            domains = self.domains[key, alike] = EligibleDomains(key, is_eligible)
+            domains = self.domains[key, alike] = EligibleDomains(key, pod_group, is_eligible)
             for node_info in self._node_infos.values():
                 domains.add_node(node_info)
         return domains

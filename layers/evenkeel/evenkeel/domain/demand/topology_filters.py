@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from evenkeel.domain.demand import filters
@@ -211,22 +212,20 @@ def _eligible_domains(
     If nodeAffinityPolicy or nodeTaintsPolicy is Honor, the pod's node affinity or tolerations must also accept the
     nodes.
     """
-    keys = frozenset(other.key for other in pod_group.spread)
-    needs = pod_group.needs
-    # Most pods have neither a node selector nor node affinity. Their constraints with the same keys share one set of
-    # domains.
-    by_affinity = constraint.honors_affinity and (bool(needs.node_selector) or needs.node_terms is not None)
-    affinity = (frozenset(needs.node_selector.items()), needs.node_terms) if by_affinity else None
+    keys, needs = frozenset(other.key for other in pod_group.spread), pod_group.needs
+    affinity = (frozenset(needs.node_selector.items()), needs.node_terms) if constraint.honors_affinity else None
     tolerations = needs.tolerations if constraint.honors_taints else None
+    alike = keys, affinity, tolerations
+    return counts.domains_of(constraint.key, alike, pod_group, partial(_is_eligible, constraint))
 
-    def is_eligible(node_info: NodeInfo) -> bool:
-        if not node_info.labels.keys() >= keys:
-            return False
-        if by_affinity and filters.node_affinity(needs, node_info.labels, node_info.name):
-            return False
-        return tolerations is None or not first_not_tolerated(node_info.node.taints, tolerations)
 
-    return counts.domains_of(constraint.key, (keys, affinity, tolerations), is_eligible)
+def _is_eligible(constraint: TopologySpreadConstraint, pod_group: PodGroup, node_info: NodeInfo) -> bool:
+    needs, labels = pod_group.needs, node_info.labels
+    return (
+        all(other.key in labels for other in pod_group.spread)
+        and not (constraint.honors_affinity and filters.node_affinity(needs, labels, node_info.name))
+        and not (constraint.honors_taints and first_not_tolerated(node_info.node.taints, needs.tolerations))
+    )
 
 
 # ---------------------------------------------------------------- affinity (interpodaffinity/filtering.go:202-440)
