@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.oracle import play
-from bench.planning import plan_balanced, plan_worlds, quiet_pools, reference_work
+from bench.planning import plan_balanced, plan_worlds, reference_work
 from evenkeel.domain.model.choices import DemandStage, Level, Size
 from evenkeel.domain.model.drafts import PoolDraft, PoolInput
 from evenkeel.domain.model.groups import PoolId
@@ -27,7 +27,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.capability import PlannedPool
 from evenkeel.domain.rebalancing.pool_plan import PoolPlanner
-from tests.builders import NOW, machines, zones
+from tests.builders import NOW, zones
 from tests.parts import make
 from tests.workloads import node, pod, template
 
@@ -140,18 +140,6 @@ def test_a_plan_costs_no_more_for_each_group_than_recorded(pools: int) -> None:
     }
     assert cost.keys() == COST.keys()
     assert {name: value / COST[name] for name, value in cost.items() if value > 1.25 * COST[name]} == {}
-
-
-def test_a_wait_that_ended_unseen_costs_each_group_the_same_in_a_large_pool() -> None:
-    """Whether other groups deliver is asked for each of them, and its answer is the same for all."""
-    hours = timedelta(hours=3)
-
-    def cost(groups: int) -> float:
-        short = [replace(group, running=0) for group in quiet_pools(1, groups)]
-        waiting = [machines(group, hours, hours, hours) for group in short]
-        return instructions(partial(plan_balanced, waiting, ClusterState())) / groups
-
-    assert cost(40) < 1.1 * cost(10)
 
 
 def test_a_plan_leaves_no_reference_cycles_which_would_keep_all_that_its_check_has_read() -> None:

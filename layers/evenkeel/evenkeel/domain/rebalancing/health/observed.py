@@ -5,7 +5,7 @@ A new machine with a node is a success. A frozen group is not evaluated, because
 update.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -59,14 +59,14 @@ def changed_states(pools: Iterable[AnyPool], check: Check) -> dict[GroupKey, Gro
     stored = check.state.groups
     changes = {}
     for pool in pools:
-        for key, after in _observed(pool, check).items():
+        for key, after in _observed(pool, check):
             before = stored.get(key, UNKNOWN)
             if after is not before and after != before:  # an unchanged state mostly is the same object
                 changes[key] = after
     return changes
 
 
-def _observed(pool: AnyPool, check: Check) -> dict[GroupKey, GroupState]:
+def _observed(pool: AnyPool, check: Check) -> list[tuple[GroupKey, GroupState]]:
     """Return the state of each group after this check. Clocks whose end no check has seen fence no whole pool."""
     # Of a group whose launches cannot be read, only the stored state is known.
     groups = [
@@ -75,37 +75,36 @@ def _observed(pool: AnyPool, check: Check) -> dict[GroupKey, GroupState]:
         if group.frozen_because is None or group.frozen_because.rule is not Rule.LAUNCHES_UNREAD
     ]
 
-    delivers: bool | None = None
+    unseen = {group.key for group in groups if _ended_unseen(pool, group, check)}
+    known = [group for group in groups if group.key not in unseen]
+    states = {group.key: _after_check(pool, group, check) for group in known}
+    others_deliver = not unseen or any(_delivers(pool, group, states[group.key], check) for group in known)
+    for group in groups:
+        if group.key in unseen:
+            states[group.key] = _after_check(pool, group, check, others_deliver=others_deliver)
+    return [(group.key, states[group.key]) for group in groups]
 
-    def others_deliver() -> bool:
-        nonlocal delivers
-        if delivers is None:
-            delivers = any(not _ended_unseen(pool, group, check) and _delivers(pool, group, check) for group in groups)
-        return delivers
 
-    return {group.key: _after_check(pool, group, check, others_deliver) for group in groups}
-
-
-def _after_check(
-    pool: AnyPool, group: NodeGroup, check: Check, others_deliver: Callable[[], bool] = lambda: True
-) -> GroupState:
+def _after_check(pool: AnyPool, group: NodeGroup, check: Check, *, others_deliver: bool = True) -> GroupState:
     stored, now, timeout = check.state, check.now, pool.timeout_of(group)
     before, of_sets = stored.groups.get(group.key, UNKNOWN), _of_sets(group, stored) if group.identity.sets else ()
     after = observe_nodeless(group, observe_reader(pool, group, observe_appliers(group, before)))
     backoff = pool.settings.backoff
     # A group without a wait has no order that could be silent.
     silent = order_timeout(pool, group, now) if group.requested > group.running else timeout
-    after = observe_health(group, after, now, backoff, timeout, of_sets, silent, others_deliver)
+    after = observe_health(group, after, now, backoff, timeout, of_sets, silent, others_deliver=others_deliver)
     return count_arrivals(pool, group, before, with_unhealthy_since(group, after, now), now)
 
 
 def _ended_unseen(pool: AnyPool, group: NodeGroup, check: Check) -> bool:
+    if group.requested <= group.running:  # most groups
+        return False
     state = check.state.groups.get(group.key, UNKNOWN)
     return ended_unseen(group, state.arrivals, check.now, order_timeout(pool, group, check.now))
 
 
-def _delivers(pool: AnyPool, group: NodeGroup, check: Check) -> bool:
-    impaired, state = impaired_until(group, check.state.zones, check.now), _after_check(pool, group, check)
+def _delivers(pool: AnyPool, group: NodeGroup, state: GroupState, check: Check) -> bool:
+    impaired = impaired_until(group, check.state.zones, check.now)
     own = own_state(group, state, check.now, impaired, pool.settings.backoff)
     return own is State.HEALTHY and group.status.unhealthy is None
 
@@ -123,13 +122,13 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
     provision_timeout: timedelta,
     of_sets: Sequence[GroupState] = (),
     order_timeout: timedelta | None = None,
-    others_deliver: Callable[[], bool] = lambda: True,
+    *,
+    others_deliver: bool = True,
 ) -> GroupState:
     """Return the state after this check. If nothing has changed, this is ``state`` itself.
 
     ``of_sets`` are the states of the group's MachineSets. Their failures count as failures of the group. An order may
-    be silent for ``order_timeout``; None: ``provision_timeout``. ``others_deliver`` returns True if another group of
-    the pool is healthy.
+    be silent for ``order_timeout``; None: ``provision_timeout``. ``others_deliver``: another group is healthy.
     """
     if group.frozen_because is not None:
         return _stalled(group, state, now, provision_timeout)
@@ -140,7 +139,7 @@ def observe_health(  # noqa: PLR0913  the group and what is stored of it, the ti
     ):
         return state
     silent = order_timeout or provision_timeout
-    clock, is_late = time_waited(group, state.arrivals, now, silent, others_deliver)
+    clock, is_late = time_waited(group, state.arrivals, now, silent, others_deliver=others_deliver)
     after = observe_running(state, group.delivered, _launched_since(group, state.failure, now), now, backoff)
     if is_late:
         after = record_failure(after, now, *late_failure(group, silent), backoff, overrides=True)

@@ -14,7 +14,6 @@ restored, the machines of all zones are old at once. So such a clock fences no w
 the pool, it begins anew at this check.
 """
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -49,12 +48,13 @@ def time_waited(
     arrivals: ArrivalHistory,
     now: datetime,
     provision_timeout: timedelta,
-    others_deliver: Callable[[], bool],
+    *,
+    others_deliver: bool,
 ) -> tuple[Clock, bool]:
     """Return the clock, and True if the wait is a failure of the group.
 
-    A stopped clock begins anew, and not at a machine's creation. ``others_deliver`` returns True if another group of
-    the pool is healthy. It is called only for a clock whose end no check has seen.
+    A stopped clock begins anew, and not at a machine's creation. ``others_deliver``: another group of the pool is
+    healthy. It matters only for a clock whose end no check has seen.
     """
     if not _runs(group):
         return Clock(None, arrivals.waiting_running if group.waiting else None), False
@@ -62,7 +62,7 @@ def time_waited(
     has_ended = now - began >= provision_timeout
     if not has_ended and began == arrivals.waiting_since:
         return Clock(began, arrivals.waiting_running), False
-    is_failure = has_ended and (not ended_unseen(group, arrivals, now, provision_timeout) or others_deliver())
+    is_failure = has_ended and (not ended_unseen(group, arrivals, now, provision_timeout) or others_deliver)
     return Clock(now if has_ended else began, group.running), is_failure
 
 
