@@ -44,7 +44,7 @@ class Allowance:
         if not self._is_counted:
             return
         self._uncounted.append(piece)
-        if self._size - self.size_left <= 2 * self._values:
+        if self._size - self.size_left <= self._values:
             return
         # In JSON, one of these characters precedes each value or its name. Only the outermost value has no such
         # character.
