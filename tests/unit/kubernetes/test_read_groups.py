@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from evenkeel.adapters.kubernetes.owners.base import BoundKeys
 from evenkeel.adapters.kubernetes.owners.cluster_topology import ClusterTopology
 from evenkeel.adapters.kubernetes.owners.worker import Worker
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
+from evenkeel.adapters.kubernetes.read.lister import ObjectLister
 from evenkeel.adapters.kubernetes.read.machines import scalable_of, scalables_of, with_autoscaler_status, with_machines
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup
@@ -25,7 +27,7 @@ from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
 from evenkeel.texts.english import sentence
 from tests import objects
 from tests.builders import group, json_values
-from tests.fakes import NOW
+from tests.fakes import NOW, plenty
 from tests.objects import ZONES, Object, machine
 from tests.parts import replace
 from tests.unit.rebalancing.test_plan_cost import instructions
@@ -464,6 +466,16 @@ class TestMachines:
             item = {**one, "metadata": {**one["metadata"], "namespace": namespace}}
             scalables = scalables_of(FLAVOURS[flavour], FLAVOURS[flavour].machines.read(item))
             assert [scalable_of(group.group) in scalables for group in found] == owned
+
+    @pytest.mark.parametrize("flavour", list(FLAVOURS))
+    def test_a_list_of_all_namespaces_gives_a_group_no_machine_of_another_namespace(self, flavour: str) -> None:
+        (found,) = read(flavour, objects.MAKE[flavour](ZONES[0], 1)).values()
+        one = machine(objects.MAKE[flavour](ZONES[0], 1), 1, node=True)
+        items = [{**one, "metadata": {**one["metadata"], "namespace": namespace}} for namespace in ("demo", "other")]
+        page = ReceivedList("GET /x of demo", (json.dumps({"items": items}).encode(),))
+        api: Any = SimpleNamespace(list_all=lambda *_, **__: page, served=lambda *_: ["v1beta2", "v1beta1", "v1alpha1"])
+        machines = ObjectLister(api, None, plenty, None).list_machines(FLAVOURS[flavour], [found.group])
+        assert [each.metadata.namespace for each in machines[found.group.key]] == ["demo"]
 
     def test_a_machine_that_is_going_does_not_run_any_more(self) -> None:
         item = objects.cluster_api(ZONES[0], 2, 0)

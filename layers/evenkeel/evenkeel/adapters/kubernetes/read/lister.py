@@ -155,7 +155,7 @@ class ObjectLister:
                     raise ClusterUnavailableError(f"{self._api.name} does not serve {api.kind.plural}")
                 for machine in received.machines(api.shape):
                     name = api.scalable_of(machine, kind)
-                    if name in of_kind:
+                    if name in of_kind and machine.metadata.namespace == namespace:
                         of_kind[name].append(machine)
         return machines
 
