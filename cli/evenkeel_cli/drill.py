@@ -67,13 +67,13 @@ def _forecast(
 ) -> dict[str, Any] | None:
     """Show the forecast for the loss of the zone, and return its numbers; None: the stack cannot read the cluster."""
     # Here, because the other forms of the command need neither the simulation nor a Kubernetes client.
-    from evenkeel_cli.forecast import Inputs, NothingLostError, read_registered, record_of
+    from evenkeel_cli.forecast import Inputs, NothingLostError, forecast_of_record, record_of
     from evenkeel_cli.forecast_answers import forecast_json, print_forecast
 
     record = record_of(stack, cluster)
     inputs = Inputs(zone=zone, kubeconfig=kubeconfig, context=context, stack=stack, cluster=cluster)
     try:
-        foreseen = read_registered(inputs, record)()
+        foreseen = forecast_of_record(inputs, record)
     except CommandError as error:
         if inputs.asks_stack:
             say(f"no forecast: {'; '.join(error.faults)}", err=True)

@@ -1,6 +1,6 @@
 """`evenkeel forecast`: play the loss of one zone against the state of clusters. It writes nothing."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -10,6 +10,7 @@ import typer
 
 from evenkeel.adapters.codec import unpack
 from evenkeel.adapters.kubernetes.objects import ZONE_ID_LABEL
+from evenkeel.application.errors import EvenkeelError
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
@@ -20,7 +21,7 @@ from evenkeel.domain.model.zone_names import with_zone_labels, zone_called
 from evenkeel.domain.plan import plan
 from evenkeel.domain.survival.setting import SURVIVE_ZONES, SurviveZones
 from evenkeel.texts.english import sentence
-from evenkeel.validation import read_model
+from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.console import progress
 from evenkeel_cli.forecast_answers import Foreseen, fleet_json, forecast_json, print_fleet, print_forecast
@@ -32,12 +33,9 @@ from evenkeel_cli.simulation.scale_down_now import without_unneeded
 from evenkeel_cli.stack_client import ask_or_fail, pages
 from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import CANNOT_READ, IN_TROUBLE, CommandError, Output, fail, say, say_document
-from evenkeel_cli.workers import outcomes
 
 _SAME: dict[str, Any] = {"access": {"kind": "same"}}  # reads pods and nodes from the machine objects' own API
 _MOST_NODES = 20_000  # of all node groups
-Play = Callable[[], Foreseen]
-"""Plays the loss of a zone against what has been read of a cluster. It raises CommandError, and pickles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +76,9 @@ def forecast_command(inputs: Inputs, output: Output) -> None:
         _forecast_all(inputs, output)
         return
     if inputs.stack is None:
-        foreseen = _read(inputs, *_read_files(inputs), inputs.context or "")()
+        foreseen = _foreseen(inputs, *_read_files(inputs), inputs.context or "")
     else:
-        foreseen = read_registered(inputs, record_of(inputs.stack, inputs.cluster))()
+        foreseen = forecast_of_record(inputs, record_of(inputs.stack, inputs.cluster))
     if output.is_document:
         say_document(forecast_json(foreseen), output)
     else:
@@ -153,8 +151,8 @@ def _records(stack: str, cluster: str | None) -> tuple[list[dict[str, Any]], dic
     return [record for page in exported for record in page["records"]], unread
 
 
-def read_registered(inputs: Inputs, record: dict[str, Any]) -> Play:
-    """Read a registered cluster. Raises CommandError, ConfigError, EvenkeelError."""
+def forecast_of_record(inputs: Inputs, record: dict[str, Any]) -> Foreseen:
+    """Return the forecast of a registered cluster."""
     assert inputs.stack is not None
     id = record["id"]
     policy = read_model(ClusterFile, record, f"record of {id}")
@@ -166,7 +164,7 @@ def read_registered(inputs: Inputs, record: dict[str, Any]) -> Play:
         inputs = replace(inputs, auto_scaling=True)
     else:
         inputs = replace(inputs, context=inputs.context or id)
-    return _read(inputs, policy, known, id)
+    return _foreseen(inputs, policy, known, id)
 
 
 def _observe(inputs: Inputs, policy: ClusterFile, known: ClusterState, moment: datetime) -> Observation:
@@ -189,19 +187,12 @@ def _observe(inputs: Inputs, policy: ClusterFile, known: ClusterState, moment: d
     return see_pods(observation)
 
 
-def _read(inputs: Inputs, policy: ClusterFile, known: ClusterState, name: str) -> Play:
-    """Read one cluster. Raises CommandError, ConfigError, EvenkeelError."""
+def _foreseen(inputs: Inputs, policy: ClusterFile, known: ClusterState, name: str) -> Foreseen:
+    """Return the forecast of one cluster. Raises CommandError, ConfigError, EvenkeelError."""
     moment = read_moment(inputs.now)
     observation = _observe(inputs, policy, known, moment)
     if inputs.now is None:
         moment += observation.clock_skew
-    return partial(_foreseen, inputs, policy, known, name, observation, moment)
-
-
-def _foreseen(
-    inputs: Inputs, policy: ClusterFile, known: ClusterState, name: str, observation: Observation, moment: datetime
-) -> Foreseen:
-    """Return the forecast of one cluster. Raises CommandError."""
     if observation.workload is not None and not observation.workload.nodes:
         observation = replace(observation, workload=None)
     if sum(group.requested for group in observation.groups) > _MOST_NODES:
@@ -271,43 +262,41 @@ def _unknown(option: str, value: str, known: list[str]) -> CommandError:
 # A fleet
 
 
-def _clusters(inputs: Inputs, unread: dict[str, str]) -> dict[str, Callable[[], Play]]:
-    """Return by name the clusters of a stack, or the contexts of a kubeconfig, each with a function that reads it.
+def _clusters(inputs: Inputs, unread: dict[str, str]) -> Iterator[tuple[str, Callable[[], Foreseen]]]:
+    """Yield the clusters of a stack, or the contexts of a kubeconfig, each with a function that makes its forecast.
 
     Add to ``unread`` why the record of a cluster cannot be read.
     """
     if inputs.stack is not None:
         records, of_records = _records(inputs.stack, None)
         unread.update(of_records)
-        return {record["id"]: partial(read_registered, inputs, record) for record in records}
+        for record in records:
+            yield record["id"], partial(forecast_of_record, inputs, record)
+        return
     from evenkeel_cli.live import contexts
 
     policy, known = _read_files(inputs)
-    names = contexts(inputs.kubeconfig)
-    return {name: partial(_read, replace(inputs, context=name), policy, known, name) for name in names}
+    for name in contexts(inputs.kubeconfig):
+        yield name, partial(_foreseen, replace(inputs, context=name), policy, known, name)
 
 
 def _forecast_all(inputs: Inputs, output: Output) -> None:
     """Print one line per cluster, the worst first. Clusters that cannot be read follow, one line each."""
     found: list[Foreseen] = []
     unread: dict[str, str] = {}
-    clusters = _clusters(inputs, unread)
-    answers: dict[str, Foreseen | Exception] = {}
-    with progress("forecast", "clusters", len(clusters)) as report:
-        for name, answer in outcomes(clusters):
-            answers[name] = answer
-            report(len(answers))
+    clusters = list(_clusters(inputs, unread))
     spared: list[str] = []
-    for name in clusters:
-        match answers[name]:
-            case Foreseen() as foreseen:
-                found.append(foreseen)
-            case NothingLostError():
+    with progress("forecast", "clusters", len(clusters)) as report:
+        for number, (name, make) in enumerate(clusters, 1):
+            try:
+                found.append(make())
+            except NothingLostError:
                 spared.append(name)
-            case CommandError() as error:
+            except CommandError as error:
                 unread[name] = "; ".join(error.faults)
-            case error:
+            except (ConfigError, EvenkeelError) as error:
                 unread[name] = "; ".join(str(error).splitlines())
+            report(number)
     found.sort(key=lambda foreseen: foreseen.badness, reverse=True)
     if output.is_document:
         say_document(fleet_json(found, spared, unread), output)

@@ -51,7 +51,7 @@ class CommandError(Exception):
     """A failure of a command: one text per fault, the exit code, and a heading with lines to paste."""
 
     def __init__(self, faults: Sequence[str], code: int = BAD_INPUT, proposed: Sequence[str] = ()) -> None:
-        super().__init__(faults, code, proposed)  # with which pickle creates it again
+        super().__init__(*faults)
         self.faults, self.code, self.proposed = [*faults], code, [*proposed]
 
 

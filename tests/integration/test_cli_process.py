@@ -95,33 +95,6 @@ def test_an_interrupt_ends_the_console_script_with_one_line(name: str, tmp_path:
     assert (process.returncode, error) == (130, b"evenkeel: interrupted\n")
 
 
-def test_an_interrupt_ends_workers_without_a_line_of_theirs(tmp_path: Path) -> None:
-    """Each worker waits for a named pipe, so that the interrupt comes after its start. A terminal sends it to all."""
-    fifos = [tmp_path / "a", tmp_path / "b"]
-    program = (
-        "import os, sys\n"
-        "from functools import partial\n"
-        "from pathlib import Path\n"
-        "from evenkeel_cli import main, simulate, workers\n"
-        "os.cpu_count = lambda: 2\n"
-        "fifos = [Path(name) for name in sys.argv[1:]]\n"
-        "waiting = {fifo.name: partial(partial, Path.read_bytes, fifo) for fifo in fifos}\n"
-        "simulate.read_yaml = lambda _: list(workers.outcomes(waiting))\n"
-        "sys.argv = ['evenkeel', 'simulate', 'x.yaml']\n"
-        "main.main()\n"
-    )
-    for fifo in fifos:
-        os.mkfifo(fifo)
-    command = [sys.executable, "-c", program, *map(str, fifos)]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, preexec_fn=_with_interrupts, start_new_session=True
-    ) as process:
-        with fifos[0].open("wb"), fifos[1].open("wb"):  # they open when the workers read them
-            os.killpg(process.pid, signal.SIGINT)
-            _, error = process.communicate(timeout=60)
-    assert (process.returncode, error) == (130, b"evenkeel: interrupted\n")
-
-
 def test_an_interrupt_while_pydantic_builds_a_schema_is_one_line() -> None:
     code = (
         "import sys\n"

@@ -1,17 +1,12 @@
 """`evenkeel forecast`: the loss of a zone against an independent placement, with and without limits."""
 
-import json
-import os
 from math import ceil
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
-from evenkeel.adapters.codec import pack
-from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
@@ -19,10 +14,8 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import ZONE, Node, Owner, Pod, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.validation import read_model
-from evenkeel_cli import forecast as command
 from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.forecast_answers import Foreseen
-from evenkeel_cli.main import app
 from evenkeel_cli.simulation.forecast import Outcome, foresee
 from evenkeel_cli.simulation.loss import EVICTED, Loss
 from tests import places
@@ -87,38 +80,6 @@ def test_a_pod_waits_for_ever_only_if_it_fits_nowhere_within_the_limits(
     assert after["a"] == 0
     least = ceil(max(0, min(homeless, possible) - free) / PER_NODE)
     assert after["b"] + after["c"] >= nodes["b"] + nodes["c"] + least
-
-
-def of_fleet(worlds: dict[str, Observation], processors: int) -> Result:
-    """`evenkeel forecast --all` for clusters of a stack, of which green does not answer."""
-    records = [{"id": id, "access": {"kind": "kubeconfig", "secret": "x"}, **ALONE} for id in (*worlds, "green")]
-    records[0]["strategy"] = "Balanced"
-
-    def ask(action: str, _stack: str, cluster: str, _fields: Any = None) -> Any:
-        if action == "status":
-            return {"groups": {}, "zones": {}}
-        if cluster == "green":
-            raise ClusterUnavailableError("green does not answer")
-        return {"observation": pack(worlds[cluster])}
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "pages", lambda *_: [{"records": records, "unread": {}}])
-        patch.setattr(command, "ask_or_fail", ask)
-        patch.setattr(os, "cpu_count", lambda: processors)
-        options = ("--stack", "s", "--all", "--zone", "a", "--now", "2026-01-02T00:00:00Z", "-o", "json")
-        return CliRunner().invoke(app, ["forecast", *options])
-
-
-@pytest.mark.usefixtures("socket_enabled")  # of the pipes to workers
-@settings(max_examples=2)  # each starts two workers
-@given(worlds=st.lists(st.tuples(numbers, counts, st.integers(0, 20)), min_size=5, max_size=5))
-def test_workers_forecast_what_one_process_does(worlds: list[tuple[dict[str, int], dict[str, int], int]]) -> None:
-    fleet = {f"cluster-{i}": world(nodes, pods, most) for i, (nodes, pods, most) in enumerate(worlds)}
-    alone, beside = of_fleet(fleet, 1), of_fleet(fleet, 2)
-
-    assert alone.exit_code == 1, alone.output
-    assert json.loads(alone.stdout)["unread"] == {"green": "green does not answer"}
-    assert (beside.stdout, beside.stderr, beside.exit_code) == (alone.stdout, alone.stderr, 1)
 
 
 def test_a_forecast_is_the_same_each_time() -> None:

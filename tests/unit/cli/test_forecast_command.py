@@ -265,7 +265,6 @@ def test_an_option_of_the_kubeconfig_reads_a_cluster_of_a_stack_with_its_record_
     assert document["nodes"][0]["running"] == {"a": 0, "b": 1, "c": 1}
 
 
-@pytest.mark.usefixtures("socket_enabled")  # of the pipes to workers
 def test_a_stack_reads_its_clusters_and_a_zone_without_nodes_is_refused(
     files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,7 +302,6 @@ def test_a_stack_reads_its_clusters_and_a_zone_without_nodes_is_refused(
     assert line == "evenkeel: zone c has no node: nothing would be lost"
 
 
-@pytest.mark.usefixtures("socket_enabled")  # of the pipes to workers
 def test_all_contexts_are_one_table_with_the_worst_cluster_first(
     files: list[str], kubeconfig: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
