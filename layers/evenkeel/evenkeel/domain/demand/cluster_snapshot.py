@@ -153,7 +153,7 @@ class ClusterSnapshot:
             if group.cpu > cpu or group.memory > memory or not self._fits(group, node_info)
         ]
         for most_cpu, most_memory, plain in classes.plain:
-            if not self._accepts(plain[0], node_info):
+            if not _accepts(plain[0], node_info):
                 doubtful += plain
             elif most_cpu > cpu or most_memory > memory or self._rules.repelling:
                 doubtful += [
@@ -166,19 +166,12 @@ class ClusterSnapshot:
 
     def _fits(self, pod_group: PodGroup, node_info: NodeInfo) -> bool:
         """Return True if one more pod of a group fits a node that has cpu and memory for it."""
-        if not (node_info.shape.accepts.get(pod_group.selects) or self._accepts(pod_group, node_info)):
+        if not (node_info.shape.accepts.get(pod_group.selects) or _accepts(pod_group, node_info)):
             return False
         for rule in self._rules[pod_group]:
             if rule.room(node_info) < 1:
                 return False
         return pod_group.by_shape or self._room_beside(pod_group, node_info, 1) > 0
-
-    def accepting(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo]) -> list[NodeInfo]:
-        """Return the nodes that accept the pods of a group by their labels, their taints and the pods' volumes."""
-        return [info for info in node_infos if self._accepts(pod_group, info)]
-
-    def _accepts(self, pod_group: PodGroup, node_info: NodeInfo) -> bool:
-        return filters.once_per_shape(_accepts, node_info.shape.accepts, pod_group.selects, pod_group, node_info)
 
     def _rejected_by_others(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         return next(
@@ -227,7 +220,7 @@ class ClusterSnapshot:
                 info.cpu >= cpu
                 and info.memory >= memory
                 and info.pods > 0
-                and (info.shape.accepts.get(selects) or self._accepts(pod_group, info))  # usually cached
+                and (info.shape.accepts.get(selects) or _accepts(pod_group, info))  # usually cached
             ):
                 room = left if by_shape else self._room_beside(pod_group, info, left)
                 for rule in rules:
@@ -255,6 +248,10 @@ class ClusterSnapshot:
 
 def _accepts(pod_group: PodGroup, node_info: NodeInfo) -> bool:
     """Return True if a node accepts the pods of a group by its labels, its taints and the pods' volumes."""
+    return filters.once_per_shape(_accepts_here, node_info.shape.accepts, pod_group.selects, pod_group, node_info)
+
+
+def _accepts_here(pod_group: PodGroup, node_info: NodeInfo) -> bool:
     return not (
         pod_group.volumes.obstacle
         or filters.taints_and_affinity(pod_group, node_info)

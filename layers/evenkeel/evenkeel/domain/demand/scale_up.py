@@ -21,7 +21,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
-from functools import cache
 
 from evenkeel.domain.demand.blocked import Blocked
 from evenkeel.domain.demand.certain import CertainPods, requests_of
@@ -212,7 +211,7 @@ class _ScaleUp:
         classes = PodGroupClasses(pending)
         self._rejections = {pool.pool: self._rejections_of(pool, classes) for pool in pools}
         self._unfit = {pool.pool: self._unfit_in(pool) for pool in pools}
-        self._names_and_age = cache(lambda pod_group: (_names(pending[pod_group]), _since(pending[pod_group])))
+        self._names_and_age = {pod_group: (_names(pods), _since(pods)) for pod_group, pods in pending.items()}
         self._rank = {pool.pool: place_in(simulation.policy.order, pool.pool) for pool in pools}
         by_id = {pool.pool: pool for pool in pools}
         self._first_pools = {
@@ -550,7 +549,7 @@ class _ScaleUp:
             zones = {offer.zone for offer in pool.groups if offer.group not in rejecting}
             pending.append(PendingPods(pods=_names(pods), since=_since(pods), zones=tuple(sorted(zones))))
         for pod_group in self._unfit[pool.pool] - order.pods.keys():
-            (names, since), by_group = self._names_and_age(pod_group), rejections.get(pod_group, {})
+            (names, since), by_group = self._names_and_age[pod_group], rejections.get(pod_group, {})
             unfit.append(Unfit(pods=names, since=since, reason=_first(by_group), by_group=by_group))
         return PoolDemand(
             pool=pool.pool,

@@ -116,13 +116,11 @@ class Simulation:
         """Place these numbers of pods on these nodes, and return the numbers of pods that fit no node."""
         left = dict(counts)
         roomy = with_room(node_infos, counts)
-        one_of_each = {pod_group.selects: pod_group for pod_group in counts}
-        accepting = {selects: self.snapshot.accepting(one, roomy) for selects, one in one_of_each.items()}
         order = sorted(left, key=_turn)
         while order:
             is_placed = False
             for pod_group in order:
-                nodes = usable(pod_group, accepting[pod_group.selects])
+                nodes = usable(pod_group, roomy)
                 fill = self.snapshot.fill_in_rounds if pod_group.spread else self.snapshot.fill
                 more = fill(pod_group, nodes, left[pod_group])
                 left[pod_group] -= more

@@ -78,7 +78,7 @@ class HeldNodes(Part):
         """Return the nodes to keep from now on, if these nodes without pods are needed now."""
         if now >= self.until or any(count > self.nodes.get(key, 0) for key, count in needed.items()):
             kept = self.nodes if now < self.until else {}
-            nodes = {key: max(needed.get(key, 0), kept.get(key, 0)) for key in {*needed, *kept}}
+            nodes = {key: max(needed.get(key, 0), kept.get(key, 0)) for key in {**needed, **kept}}
             return replace(self, at=now, nodes=nodes)
         is_same = bool(needed) and needed == self.nodes and now >= self.at + _RENEWED
         return replace(self, at=now) if is_same else self
