@@ -12,6 +12,7 @@ import yaml
 from evenkeel.access_config import WorkloadEntry
 from evenkeel.adapters.kubernetes.read import workload as module
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
+from evenkeel.adapters.kubernetes.write.drainer import NodeDrainer
 from evenkeel.application.errors import AccessRefusedError, ClusterUnavailableError, TooLargeError
 from evenkeel.domain.demand.pods import unplaceable
 from evenkeel.domain.demand.requests import request_of
@@ -237,3 +238,10 @@ def test_without_the_right_to_list_daemon_sets_the_rest_is_read() -> None:
 
     found = Refusing([waiting("web-1")], []).view().read(dict, judges_nodes=True)
     assert (len(found.pods), found.daemon_sets) == (1, ())
+
+
+def test_a_drain_tells_which_node_is_not_valid() -> None:
+    pages = Pages([], [], nodes=[{"metadata": {"name": "n1"}, "spec": {}}, {"metadata": {"name": "n2"}, "spec": 5}])
+    drainer = NodeDrainer(pages.view(), plenty)
+    with pytest.raises(ClusterUnavailableError, match=r"^GET /api/v1/nodes of blue: .*items\[1\]\.spec"):
+        drainer.release(["i-1"])

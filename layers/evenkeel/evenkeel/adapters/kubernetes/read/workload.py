@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from msgspec import MsgspecError
+from msgspec import MsgspecError, Struct
 
 from evenkeel.access_config import WorkloadEntry
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi, described_right
@@ -14,7 +14,7 @@ from evenkeel.adapters.kubernetes.client.lists import list_decoder
 from evenkeel.adapters.kubernetes.client.transport import MOST_BYTES, MOST_VALUES, Allowance
 from evenkeel.adapters.kubernetes.flavours import flavours_of
 from evenkeel.adapters.kubernetes.objects import get_path
-from evenkeel.adapters.kubernetes.read.pods import Pods, PodShape, Shape
+from evenkeel.adapters.kubernetes.read.pods import Pods, PodShape
 from evenkeel.adapters.kubernetes.read.workload_objects import (
     AttachmentShape,
     BudgetShape,
@@ -59,7 +59,7 @@ _LISTED = (
 _LAST_UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)? ?(Z|[+-]\d\d:?\d\d)")
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
-_Shape = TypeVar("_Shape", bound=Shape)
+_Shape = TypeVar("_Shape", bound=Struct)
 _Value = TypeVar("_Value")
 
 
@@ -107,7 +107,7 @@ class KubernetesWorkload:
             workload = replace(workload, budgets=self.budgets())
         terms = (term for needs in all_needs for term in (*needs.affinity, *needs.anti_affinity))
         if any(term.namespace_selector is not None for term in terms):
-            namespaces = dict(self._list("/api/v1/namespaces", NamespaceShape, NamespaceShape.read))
+            namespaces = dict(self.each("/api/v1/namespaces", NamespaceShape, NamespaceShape.read))
             workload = replace(workload, namespaces=namespaces)
         return workload
 
@@ -144,11 +144,11 @@ class KubernetesWorkload:
         """Return the pods of a node that have not ended, each with its uid."""
         fields = f"spec.nodeName={node},{_LIVE}"
         return [
-            *self._list("/api/v1/pods", PodShape, lambda shape: (self._pods.read(shape), shape.metadata.uid), fields)
+            *self.each("/api/v1/pods", PodShape, lambda shape: (self._pods.read(shape), shape.metadata.uid), fields)
         ]
 
     def _read_pods(self, fields: str, pods: dict[str, Pod]) -> None:
-        for pod in self._list("/api/v1/pods", PodShape, self._pods.read, f"{fields},{_LIVE}" if fields else _LIVE):
+        for pod in self.each("/api/v1/pods", PodShape, self._pods.read, f"{fields},{_LIVE}" if fields else _LIVE):
             pods[str(pod)] = pod
             if self._pods.weight > _MOST_KEPT:
                 size = f"more than {_MOST_KEPT // 2**20} MiB of different pod requirements"
@@ -162,7 +162,7 @@ class KubernetesWorkload:
 
     def _nodes(self, machines: Mapping[str, MachineNode]) -> tuple[Node, ...]:
         nodes: list[Node] = []
-        for node in self._list("/api/v1/nodes", NodeShape, lambda shape: shape.read(machines)):
+        for node in self.each("/api/v1/nodes", NodeShape, lambda shape: shape.read(machines)):
             if len(nodes) == self._most_nodes:
                 raise self._too_large("nodes", self._most_nodes)
             nodes.append(node)
@@ -180,7 +180,7 @@ class KubernetesWorkload:
     def _daemon_sets(self) -> tuple[Pod, ...]:
         """Return a pod of each DaemonSet. Empty where listing is forbidden; then only running pods are known."""
         try:
-            listed = self._list(
+            listed = self.each(
                 "/apis/apps/v1/daemonsets",
                 DaemonSetShape,
                 lambda shape: None if shape.metadata.deletion_timestamp else self._pods.read(shape.as_pod()),
@@ -192,7 +192,7 @@ class KubernetesWorkload:
     def budgets(self) -> tuple[PodDisruptionBudget, ...]:
         """Return the budgets. In v1beta1 (Kubernetes 1.20), an empty selector matches nothing."""
         version = "v1" if "v1" in self.api.served("policy", self._remaining) else "v1beta1"
-        budgets = self._list(f"/apis/policy/{version}/poddisruptionbudgets", BudgetShape, BudgetShape.read)
+        budgets = self.each(f"/apis/policy/{version}/poddisruptionbudgets", BudgetShape, BudgetShape.read)
         if version == "v1":
             return tuple(budgets)
         return tuple(replace(budget, selector=budget.selector or None) for budget in budgets)
@@ -203,20 +203,20 @@ class KubernetesWorkload:
     def _with_volumes(self, workload: Workload) -> Workload:
         """Return the workload with volumes, claims and related objects. They are read only where a pod has a claim."""
         storage = "/apis/storage.k8s.io/v1"
-        limits = dict(self._list(f"{storage}/csinodes", CsiNodeShape, CsiNodeShape.read))
+        limits = dict(self.each(f"{storage}/csinodes", CsiNodeShape, CsiNodeShape.read))
         return replace(
             workload,
-            claims=tuple(self._list("/api/v1/persistentvolumeclaims", ClaimShape, ClaimShape.read)),
-            volumes=tuple(self._list("/api/v1/persistentvolumes", VolumeShape, VolumeShape.read)),
-            attachments=tuple(self._list(f"{storage}/volumeattachments", AttachmentShape, AttachmentShape.read)),
-            storage_classes=tuple(self._list(f"{storage}/storageclasses", ClassShape, ClassShape.read)),
+            claims=tuple(self.each("/api/v1/persistentvolumeclaims", ClaimShape, ClaimShape.read)),
+            volumes=tuple(self.each("/api/v1/persistentvolumes", VolumeShape, VolumeShape.read)),
+            attachments=tuple(self.each(f"{storage}/volumeattachments", AttachmentShape, AttachmentShape.read)),
+            storage_classes=tuple(self.each(f"{storage}/storageclasses", ClassShape, ClassShape.read)),
             nodes=tuple(replace(node, attach_limits=limits.get(node.name, {})) for node in workload.nodes),
         )
 
-    def _list(
+    def each(
         self, path: str, shape: type[_Shape], read: Callable[[_Shape], _Value], fields: str = ""
     ) -> Iterator[_Value]:
-        """Yield every object of a kind. Keeps no page in memory.
+        """Yield what ``read`` returns of every object of a kind. Keeps no page in memory.
 
         Raises ClusterUnavailableError, also where an object is not valid, because an incomplete list must not be used.
         """

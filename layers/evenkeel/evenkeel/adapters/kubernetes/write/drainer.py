@@ -13,13 +13,10 @@ Each step looks at the node and its pods anew. So a run that ends half-way, or t
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
-from functools import cache
-from typing import Any
 
 import msgspec
 
 from evenkeel.adapters.kubernetes.client.api import described_right
-from evenkeel.adapters.kubernetes.client.transport import Allowance
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.adapters.kubernetes.read.workload_objects import CORDONED_BEFORE, drained_since, was_cordoned
 from evenkeel.adapters.own_annotations import DRAIN
@@ -55,10 +52,6 @@ class _Node(msgspec.Struct):
     def mark(self) -> str | None:
         """Return the value of Evenkeel's annotation."""
         return (self.metadata.annotations or {}).get(DRAIN)
-
-
-class _Nodes(msgspec.Struct):
-    items: list[_Node]
 
 
 class NodeDrainer:
@@ -125,11 +118,10 @@ class NodeDrainer:
 
     def _nodes(self, instances: Collection[str]) -> Iterator[tuple[str, _Node]]:
         """Yield the nodes of these instances by instance id. The provider id is ``aws:///<zone>/<instance>``."""
-        for page in self._api.each_page("/api/v1/nodes", self._remaining, Allowance(), rights=RIGHTS):
-            for node in _decode(page):
-                id = node.spec.id.rpartition("/")[2]
-                if id in instances:
-                    yield id, node
+        for node in self._workload.each("/api/v1/nodes", _Node, lambda shape: shape):
+            id = node.spec.id.rpartition("/")[2]
+            if id in instances:
+                yield id, node
 
     def _cordon(self, node: _Node, now: datetime) -> None:
         is_of_others = node.spec.unschedulable and (node.mark is None or was_cordoned(node.mark))
@@ -157,13 +149,3 @@ class NodeDrainer:
             elif not self._api.evict(str(pod), uid, self._remaining, rights=RIGHTS):
                 waits[-1] = f"pod {pod} of node {node} is kept by a disruption budget"
         return waits
-
-
-@cache
-def _decoder() -> Any:
-    return msgspec.json.Decoder(_Nodes).decode
-
-
-def _decode(page: bytes) -> list[_Node]:
-    nodes: list[_Node] = _decoder()(page).items
-    return nodes
