@@ -253,6 +253,7 @@ class Group:
     frozen: bool
     contested: bool
     ours: bool  # it has an annotation of Evenkeel
+    has_adopted: bool  # it has the annotation that Evenkeel writes with bounds
     body: str
 
 
@@ -303,6 +304,7 @@ class ClusterUnderTest(ClusterObjects):
                     frozen=PAUSED in annotations,
                     contested=name in contested,
                     ours=not {ADOPTED, DECISION, MOVE}.isdisjoint(with_owners),
+                    has_adopted=ADOPTED in with_owners,
                     body=json.dumps(item, sort_keys=True),
                 )
             )
@@ -351,6 +353,9 @@ class ClusterUnderTest(ClusterObjects):
         low, high = bounds
         with self.others():
             self.set_bounds(zone, low, max(self.floor, high), manager="argocd")
+        group = self.in_zone(zone)
+        if group.name in self.original and not group.has_adopted:
+            self.original[group.name] = group.bounds  # Evenkeel has not written bounds here, but perhaps replicas
 
     def workers_are_reconciled(self) -> None:
         """Let Gardener's extension put replicas back into the Worker's bounds."""
