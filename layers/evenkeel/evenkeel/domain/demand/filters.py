@@ -30,7 +30,7 @@ def once_per_shape(
     pod_group: PodGroup,
     node_info: NodeInfo,
 ) -> _Result:
-    """Return the result of a check that reads only the node's labels and taints, and not its pods.
+    """Return the result of a check that reads only the shape of the node (``shape_of``), and not its pods.
 
     The check runs once for all nodes of one shape, unless the pods can select single nodes.
     """
