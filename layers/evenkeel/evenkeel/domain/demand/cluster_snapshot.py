@@ -166,7 +166,7 @@ class ClusterSnapshot:
 
     def _fits(self, pod_group: PodGroup, node_info: NodeInfo) -> bool:
         """Return True if one more pod of a group fits a node that has cpu and memory for it."""
-        if not (node_info.shape.accepts.get(pod_group.selects) or _accepts(pod_group, node_info)):
+        if not _accepts(pod_group, node_info):
             return False
         for rule in self._rules[pod_group]:
             if rule.room(node_info) < 1:
@@ -212,16 +212,11 @@ class ClusterSnapshot:
         Pods that spread, or that need other pods, may then fit an earlier node: ``fill_in_rounds``.
         """
         cpu, memory, left = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT, wanted
-        selects, by_shape = pod_group.selects, pod_group.by_shape
+        by_shape = pod_group.by_shape
         rules = self._rules[pod_group]
         counts = self._counts.of[pod_group]
         for info in node_infos if wanted else ():
-            if (
-                info.cpu >= cpu
-                and info.memory >= memory
-                and info.pods > 0
-                and (info.shape.accepts.get(selects) or _accepts(pod_group, info))  # usually cached
-            ):
+            if info.cpu >= cpu and info.memory >= memory and info.pods > 0 and _accepts(pod_group, info):
                 room = left if by_shape else self._room_beside(pod_group, info, left)
                 for rule in rules:
                     most = rule.room(info)
@@ -240,7 +235,7 @@ class ClusterSnapshot:
         return wanted - left
 
     def _room_beside(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
-        """Return how many more pods a node takes by all that it has beside cpu and memory, at most ``wanted``."""
+        """Return how many more pods a node takes by everything except cpu and memory, at most ``wanted``."""
         if pod_group.volumes.exclusive:
             wanted = 0 if self._volume_restrictions(pod_group) else 1
         return filters.room_beside_cpu_and_memory(pod_group, node_info, wanted)
